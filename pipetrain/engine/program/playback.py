@@ -60,38 +60,77 @@ def play(
         DeadlockError: some operation waits forever.
     """
     workers = replicas or Replicas.one_each(len(lists))
-    ends_of_rounds = [_last_backwards(each) if workers.several else {} for each in lists]
+    playing = _Playing(lists, segments, transfer, occupation, workers)
     played: list[list[Slice]] = [[] for _ in lists]
-    ends: dict[tuple[int, Operation], float] = {}
-    free: dict[tuple[int, int, Kind], float] = {}
+    # Each sweep plays every list as far as its inputs allow. The order of the workers does not change the result, as an
+    # operation's start follows from ends alone. A sweep that plays nothing is the end, or a deadlock.
     progress = True
     while progress:
         progress = False
         for r, operations in enumerate(lists):
             while len(played[r]) < len(operations):
                 op = operations[len(played[r])]
-                stage, arrival = workers.stage_of(r), 0.0
-                if op.kind is Kind.UPDATE:
-                    replicas_of_stage = workers.workers_of(stage)
-                    others = [(w, ends_of_rounds[w][op]) for w in replicas_of_stage if op in ends_of_rounds[w]]
-                    if any(other not in ends for other in others):
-                        break
-                    arrival = max((ends[other] for other in others), default=0.0)
-                if (source := sender_of(op, stage, len(workers.counts), segments)) is not None:
-                    sender = workers.worker(source, op.minibatch)
-                    if (sender, op) not in ends:
-                        break
-                    leaves = max(ends[sender, op], free.get((sender, r, op.kind), 0.0))
-                    free[sender, r, op.kind] = leaves + occupation(sender, r, op)
-                    arrival = leaves + transfer(sender, r, op)
+                if (arrival := playing.arrival(r, op)) is None:
+                    break
                 start = max(played[r][-1].end if played[r] else 0.0, arrival)
-                ends[r, op] = start + duration(r, op)
-                played[r].append(Slice(op, start, ends[r, op]))
+                played[r].append(Slice(op, start, start + duration(r, op)))
+                playing.ends[r, op] = played[r][-1].end
                 progress = True
-    stuck = {r: ops[len(played[r])] for r, ops in enumerate(lists) if len(played[r]) < len(ops)}
-    if stuck:
+    if stuck := _unplayed(lists, played):
         raise DeadlockError(played, stuck, workers)
     return played
+
+
+def _unplayed(lists: Sequence[Sequence[Operation]], played: Sequence[Sequence[Slice]]) -> dict[int, Operation]:
+    """Worker -> the operation that it is stuck at, of the workers that have not played their whole lists."""
+    rows = enumerate(zip(lists, played, strict=True))
+    return {r: operations[len(slices)] for r, (operations, slices) in rows if len(slices) < len(operations)}
+
+
+class _Playing:
+    """When the inputs of operations arrive, by the ends of the operations played so far."""
+
+    def __init__(
+        self,
+        lists: Sequence[Sequence[Operation]],
+        segments: RecomputeSegments | None,
+        transfer: Transfer,
+        occupation: Transfer,
+        workers: Replicas,
+    ) -> None:
+        self.ends: dict[tuple[int, Operation], float] = {}
+        """(worker, operation) -> its end."""
+        self._segments = segments
+        self._transfer, self._occupation = transfer, occupation
+        self._workers = workers
+        self._ends_of_rounds = [_last_backwards(each) if workers.several else {} for each in lists]
+        self._free: dict[tuple[int, int, Kind], float] = {}
+        """(sending worker, receiving worker, kind) -> when the next message of this kind may leave."""
+
+    def arrival(self, worker: int, op: Operation) -> float | None:
+        """When all that an operation needs from other workers is there; None if some of it has not been played."""
+        if op.kind is Kind.UPDATE:
+            return self._round_end(worker, op)
+        stage = self._workers.stage_of(worker)
+        source = sender_of(op, stage, len(self._workers.counts), self._segments)
+        if source is None:
+            return 0.0
+        sender = self._workers.worker(source, op.minibatch)
+        if (sender, op) not in self.ends:
+            return None
+        connection = sender, worker, op.kind
+        leaves = max(self.ends[sender, op], self._free.get(connection, 0.0))
+        self._free[connection] = leaves + self._occupation(sender, worker, op)
+        return leaves + self._transfer(sender, worker, op)
+
+    def _round_end(self, worker: int, update: Operation) -> float | None:
+        """The end of the last backward on each replica, whose gradients the update averages; 0 without replicas."""
+        replicas = self._workers.workers_of(self._workers.stage_of(worker))
+        last = [(each, self._ends_of_rounds[each].get(update)) for each in replicas]
+        backwards = [(each, op) for each, op in last if op is not None]
+        if any(each not in self.ends for each in backwards):
+            return None
+        return max((self.ends[each] for each in backwards), default=0.0)
 
 
 def _last_backwards(operations: Sequence[Operation]) -> dict[Operation, Operation]:

@@ -16,7 +16,14 @@ class DrainedOneFOneB(ListSchedule):
 
     @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        """Warm-up, steady state and drain, once per minibatch."""
+        """Warm-up, steady state and drain, once per minibatch.
+
+        With D = 3, N = 4, in_flight = D - r, and equal durations, minibatch 0 is (the updates U0 are at the ends)::
+
+            stage 0  F0.0 F0.1 F0.2  .    .   B0.0 F0.3 B0.1  .   B0.2  .   B0.3
+            stage 1   .   F0.0 F0.1  .   B0.0 F0.2 B0.1 F0.3 B0.2  .   B0.3
+            stage 2   .    .   F0.0 B0.0 F0.1 B0.1 F0.2 B0.2 F0.3 B0.3
+        """
         warm_up = self.in_flight(r, D, N) - 1
         return [op for t in range(M) for op in one_forward_one_backward(warm_up, N, t, 1)]
 
@@ -29,7 +36,14 @@ class ContinuousOneFOneB(ListSchedule):
         return self.operations_in_flight(self.in_flight(r, D, N), N, M)
 
     def operations_in_flight(self, in_flight: int, N: int, M: int) -> list[Operation]:
-        """One warm-up, one steady state, one drain for all M minibatches."""
+        """One warm-up, one steady state, one drain for all M minibatches.
+
+        With D = 3, N = 1, M = 5 and in_flight = D - r (an update follows each backward)::
+
+            stage 0  F0.0 F1.0 F2.0  .    .   B0.0 F3.0 B1.0 F4.0 B2.0  .   B3.0  .   B4.0
+            stage 1   .   F0.0 F1.0  .   B0.0 F2.0 B1.0 F3.0 B2.0 F4.0 B3.0  .   B4.0
+            stage 2   .    .   F0.0 B0.0 F1.0 B1.0 F2.0 B2.0 F3.0 B3.0 F4.0 B4.0
+        """
         return list(one_forward_one_backward(in_flight - 1, N, 0, M))
 
     @override

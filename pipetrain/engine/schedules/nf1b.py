@@ -48,7 +48,14 @@ class NF1B(ContinuousOneFOneB, UnevenReplicas):
 
     @override
     def operations_in_flight(self, in_flight: int, N: int, M: int) -> list[Operation]:
-        """A warm-up, then the forwards of a minibatch and a backward in turn, then the drain."""
+        """A warm-up, then the forwards of a minibatch and a backward in turn, then the drain.
+
+        With D = 3, N = 2, M = 3 and in_flight = (D - r)·N (an update follows each backward)::
+
+            stage 0  F0.0 F0.1 F1.0 F1.1 F2.0 F2.1  B0   .    .    B1   .    .    B2
+            stage 1   .   F0.0 F0.1 F1.0 F1.1  B0  F2.0 F2.1  B1   .    .    B2
+            stage 2   .    .   F0.0 F0.1  B0  F1.0 F1.1  B1  F2.0 F2.1  B2
+        """
         warm_up, operations = in_flight // N - 1, list[Operation]()
         for t in range(M + warm_up):
             if t < M:

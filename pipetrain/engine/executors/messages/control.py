@@ -100,7 +100,7 @@ def gather_tensors(
 ) -> list[Tensors]:
     """Tensors of each process of a group, in one of them; empty elsewhere. All call it together.
 
-    One tensor travels at a time, in host memory, to the process with the index `destination` in the group.
+    They travel in host memory, to the process with the index `destination` in the group.
 
     Raises:
         LostStageError: a process is gone.
@@ -110,22 +110,32 @@ def gather_tensors(
         announced = all_gather_json(
             [(tensor.shape, tensor.stride(), str(tensor.dtype).removeprefix("torch.")) for tensor in own], group
         )
+    # One tensor at a time: joined in one message, the tensors of a process would take their memory twice at either end,
+    # and on the host of a GPU. dist.gather would also need equal sizes, and memory for all processes at once.
     if dist.get_rank(group) != destination:
         for tensor in own:
-            if tensor.numel():
-                with waiting("the last stage to take the weights"), lost_stage_on_error():
-                    dist.send(flat(tensor).view(torch.uint8).cpu(), group=group, group_dst=destination)
+            with waiting("the last stage to take the weights"):
+                _send(tensor, group, destination)
         return []
     rows = []
     for source, specs in enumerate(announced):
         row = own
         if source != destination:
-            row = tuple(
-                torch.empty_strided(shape, stride, dtype=getattr(torch, dtype)) for shape, stride, dtype in specs
-            )
+            row = tuple(torch.empty_strided(shape, stride, dtype=getattr(torch, name)) for shape, stride, name in specs)
             for tensor in row:
-                if tensor.numel():
-                    with waiting("the weights of another stage"), lost_stage_on_error():
-                        dist.recv(flat(tensor).view(torch.uint8), group=group, group_src=source)
+                with waiting("the weights of another stage"):
+                    _receive(tensor, group, source)
         rows.append(row)
     return rows
+
+
+def _send(tensor: Tensor, group: dist.ProcessGroup | None, destination: int) -> None:
+    if tensor.numel():
+        with lost_stage_on_error():
+            dist.send(flat(tensor).view(torch.uint8).cpu(), group=group, group_dst=destination)
+
+
+def _receive(tensor: Tensor, group: dist.ProcessGroup | None, source: int) -> None:
+    if tensor.numel():
+        with lost_stage_on_error():
+            dist.recv(flat(tensor).view(torch.uint8), group=group, group_src=source)
