@@ -116,7 +116,7 @@ class _GraphBuilder:
         for sharing, _ in pipeline.ties:
             self._exchange(sharing)
         for r in stages:
-            for sender in (each for each in (r - 1, r + 1) if each in stages):
+            for sender in sorted({r - 1, r + 1} & {*stages}):
                 self._pass_messages(sender, r)
 
     def _lane(self, r: int, replica: int) -> dict[_Name, _Span]:
