@@ -50,17 +50,16 @@ def on_meta(name, shape=(3, 32, 32), classes=10):
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        pytest.param(name, shape, marks=pytest.mark.slow if name in BIG and shape != PICTURES[0] else [])
+        pytest.param(name, shape, marks=pytest.mark.slow if name in BIG and shape != PICTURES[1] else [])
         for name in NAMES
         for shape in PICTURES
     ],
 )
 def test_every_model_takes_every_image_size(name, shape):
+    chain = on_meta(name) if shape == PICTURES[1] else on_meta(name, shape)
     with torch.device("meta"):
-        chain = build(name, shape, classes=7)
         x = torch.randn(2, *shape)
-        assert chain(x).shape == (2, 7)
-        assert chain.module(x).shape == (2, 7)
+        assert chain(x).shape == chain.module(x).shape == (2, 10)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in BIG] + ["resnet50"])
@@ -85,7 +84,7 @@ def test_no_activation_works_in_place(name):
 def test_training_through_the_layers_equals_training_the_module(name):
     torch.manual_seed(0)
     chain = build(name)
-    x = torch.randn(2, 3, 64, 64)
+    x = torch.randn(2, 3, 32, 32)
     plain = copy.deepcopy(chain.module)
     for part in plain.modules():
         if hasattr(part, "inplace"):
@@ -114,7 +113,9 @@ def test_unknown_norm_is_refused():
         resnet_cifar.build(depth=8, channels=1, classes=10, norm="layer")
 
 
-@pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50", "resnet18_cifar"])
+@pytest.mark.parametrize(
+    "name", ["resnet20", "resnet18", pytest.param("resnet50", marks=pytest.mark.slow), "resnet18_cifar"]
+)
 def test_cuts_inside_residual_blocks_do_not_change_the_gradients(name):
     torch.manual_seed(0)
     assert_cuts_keep_gradients(build(name), torch.randn(2, 3, 32, 32))
@@ -123,8 +124,8 @@ def test_cuts_inside_residual_blocks_do_not_change_the_gradients(name):
 @pytest.mark.parametrize(
     ("name", "size"),
     [
-        ("resnet18", 64),
-        ("resnet50", 64),
+        ("resnet18", 32),
+        ("resnet50", 32),
         *(pytest.param(*big, marks=pytest.mark.slow) for big in (("alexnet", 64), ("vgg16", 32))),
     ],
 )

@@ -147,6 +147,7 @@ def test_sentences_end_at_full_stops_and_not_behind_a_title():
     assert found[1].startswith('"You are right!"')
 
 
+@pytest.mark.slow
 def test_bundled_novels_give_sentences_of_six_classes():
     data = austen_novels()
     assert data.classes[0] == "Emma"
