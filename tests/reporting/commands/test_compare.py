@@ -42,7 +42,7 @@ def test_comparison_is_made_and_continued_with_another_method(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "tuning: 4 runs, 2 diverged"
-    assert [line for line in lines if line.startswith("seed ")] == ["seed 0: 2 runs", "seed 1: 2 runs"]
+    assert [line for line in lines if line.endswith(": 2 runs")] == ["seed 0: 2 runs", "seed 1: 2 runs"]
     assert "pipedream: 1 of 2 trials diverged, with optimizer.lr=1e+30" in lines
 
     out = tmp_path / "out"
