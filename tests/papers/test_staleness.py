@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from papers.closed_forms import CLOSED
 from pipetrain import cli
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 5))
 def test_every_staleness_measured_equals_its_closed_form(stages, microbatches):

@@ -149,6 +149,7 @@ def test_experiment_sweeps_have_each_allowed_method_once():
         assert not set(methods.get(first, ())) & set(methods[name]), name
 
 
+@pytest.mark.slow
 def test_cost_of_every_preset_counts_its_runs():
     for name in presets():
         preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")

@@ -25,6 +25,7 @@ def test_torchvision_imports_without_native_library():
     assert python(AS_IT_IS).returncode == 0
 
 
+@pytest.mark.slow
 def test_schemas_that_exist_are_not_defined_again():
     result = python(AS_IF_LOADED)
     if result.returncode and python("import torchvision").returncode == 0:

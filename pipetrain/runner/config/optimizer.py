@@ -145,7 +145,8 @@ class OptimizerSettings:
             options["momentum"] = momentum
         if not options:
             kind = self.target.path + (" with momentum=0" if "momentum" in taken else "")
-            raise ConfigError(f"optimizer.momentum_by_stage={list(self.momentum_by_stage)}: {kind} has no momentum")
+            given = f"optimizer.momentum_by_stage={list(self.momentum_by_stage)}"
+            raise ConfigError(f"{given}: {kind} has no momentum; optimizer=sgdm has")
         return options
 
     def group_of(self, name: str, dims: int) -> int:

@@ -51,6 +51,7 @@ def test_sweeps_of_the_same_second_have_a_directory_each(folder):
         assert (sweep / "0" / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_sweep_into_folder_of_live_sweep_is_refused(folder, capsys):
     words = ["run", "--multirun", f"hydra.sweep.dir={folder}/sweep", "train.epochs=0,-1"]
     with locked(folder / "sweep"):

@@ -57,6 +57,7 @@ def test_sweep_without_runs_is_refused(capfd):
     assert capfd.readouterr().err.startswith("pipetrain: error: --multirun method=glob(zz*): no run; a glob or range")
 
 
+@pytest.mark.slow
 def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path, capfd):
     choices = tmp_path / "back\\slash, it's mine"
     (choices / "experiment").mkdir(parents=True)

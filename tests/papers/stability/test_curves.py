@@ -70,6 +70,7 @@ def test_fig_6b_shows_what_its_caption_says():
     assert stable == {"no discrepancy": True, "discrepancy": False, "T2 as printed": True, "T2 by the rule": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("figure", "number"), [(fig6b, 6), (fig16, 16)])
 def test_docs_state_the_largest_stable_steps_of_the_figures(figure, number):
     curves = figure(1000)

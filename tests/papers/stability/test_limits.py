@@ -78,6 +78,7 @@ def test_polynomial_is_that_of_the_recurrence(model, alpha):
     assert spectral_radius(model, alpha) == pytest.approx(matrix, rel=1e-6, abs=1e-3)
 
 
+@pytest.mark.slow
 @QUICK
 @given(models())
 def test_largest_stable_step_has_spectral_radius_one(model):

@@ -102,6 +102,7 @@ def test_memory_of_the_devices_is_compared_with_that_of_the_stages(small):
     assert small.key == large.key
 
 
+@pytest.mark.slow
 def test_planned_cuts_are_those_of_every_seed(small):
     words = [word for word in small if not word.startswith("partition")]
     (only,), _ = contenders_of([*words, "method=pipedream", "partition=auto", "partition.stages=2"])
@@ -160,6 +161,7 @@ def test_settings_without_effect_on_results_share_their_runs(small):
     assert slow.costs.step_s[0][1] > fast.costs.step_s[0][1]
 
 
+@pytest.mark.slow
 def test_another_plan_in_the_same_file_makes_other_runs(small, tmp_path):
     file, labels = tmp_path / "plan.json", plan_run(composed(small)).chain.labels
     words = [word for word in small if word != "partition.stages=2"]

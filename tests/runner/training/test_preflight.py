@@ -105,7 +105,7 @@ def test_tied_weights_are_cut_under_synchronous_method(tmp_path):
 
 def test_tied_weights_stay_together_under_asynchronous_method(tmp_path):
     assert prepared(tmp_path, model=TIED).plan.bounds == [(0, 1), (1, 7)]
-    message = r"stages=3: the model has 7 layers in 2 parts .* \(encoder\.linear\.weight\); at most 2 .*untie=true"
+    message = r"stages=3: the model has 7 layers and shares encoder\.linear\.weight; at most 2 .*untie=true"
     with pytest.raises(ConfigError, match=message):
         prepared(tmp_path, model=TIED, partition={**EVEN, "stages": 3})
     fine = {"partition": FINEGRAINED, "executor": {"name": "simulated"}}

@@ -18,7 +18,7 @@ OWN = "support.own_callbacks"
         ("Nope", {}, rf"callbacks\[0\]\._target_={OWN}.Nope: .*has no Nope"),
         ("Needy", {}, "needs path; write {_target_"),
         ("Needy", {"path": "a", "optoin": 3}, r"callbacks\[0\].optoin=3: .*did you mean callbacks\[0\].option"),
-        ("Needy", {"path": "a", "option": "x"}, r"callbacks\[0\].option=x: a whole number"),
+        ("Needy", {"path": "a", "option": "x"}, r"callbacks\[0\].option=x: must be a whole number"),
         ("Misspelled", {}, "overrides no method .*did you mean on_step"),
         ("no_class", {}, "must be a subclass of pipetrain.Callback"),
         ("Path", {}, "must be a subclass of pipetrain.Callback"),

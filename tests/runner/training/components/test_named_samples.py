@@ -46,7 +46,7 @@ def test_model_that_asks_a_dict_for_its_sizes_is_refused():
     [
         ({"target_key": 7}, "target_key=7: must be a name, a list of names or null"),
         ({"target_key": []}, r"target_key=\[\]: must be a name, a list of names or null"),
-        ({"input_key": "pixels"}, "input_key=pixels: set dataset.target_key, too"),
+        ({"input_key": "pixels"}, "input_key=pixels: requires dataset.target_key"),
     ],
 )
 def test_keys_that_are_no_names_are_refused(keys, message):
