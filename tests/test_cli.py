@@ -94,7 +94,7 @@ train.epoch=1                                     train.epoch
 model=custom                                      model._target_
 lr_schedule=multistep                             lr_schedule.milestones
 schedule.depth=0                                  schedule.depth=0
-dataset.workers=50000                             dataset.workers=50000: at most \d+
+dataset.workers=50000                             dataset.workers=50000: must be at most \d+
 train.target=66                                   train.target=66.*top1
 log.every_steps=0                                 log.every_steps=0
 +hydra.run.dri=here                               hydra.run.dri: no such setting

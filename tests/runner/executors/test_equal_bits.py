@@ -70,6 +70,13 @@ def test_recomputation_keeps_equal_bits_across_executors(tmp_path):
         assert found[method]["weights_sha256"] == plain["weights_sha256"]
 
 
+DROPPING = {
+    "_target_": "pipetrain.zoo.models.awd_lstm.build", "vocabulary_size": running_text.TOKENS, "embedding": 5,
+    "hidden": 6, "layers": 5, "word_dropout": 0.1, "weight_drop": 0.3,
+}  # fmt: skip
+"""A model with every kind of dropout, that of recurrent weights included."""
+
+
 @pytest.mark.slow
 def test_carried_state_keeps_equal_bits_under_every_method(tmp_path):
     """Interrupted in the middle of each epoch by a drain, and by an evaluation at its end."""
@@ -78,7 +85,7 @@ def test_carried_state_keeps_equal_bits_under_every_method(tmp_path):
         n = 1 + k % 2 if fitting(method, stages, 1 + k % 2) else 4
         train = {"microbatches": n, "recompute": k % 3 == 0}
         cases[method] = (method, {**running_text.SECTIONS, "train": train, "checkpoint": {"every_steps": 4}})
-    dropping = {**running_text.SECTIONS, "model": {**running_text.SECTIONS["model"], "weight_drop": 0.3}}
+    dropping = {**running_text.SECTIONS, "model": DROPPING}
     cases |= {f"{method}-dropping": (method, dropping) for method in ("pipeoptim", "pipemare", "i_timeprest")}
     check(tmp_path, stages, cases)
 
