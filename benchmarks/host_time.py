@@ -1,0 +1,243 @@
+"""Time of the host for the operations of a stage, relative to the same stage in a plain PyTorch loop.
+
+`make bench`, or `python benchmarks/host_time.py`. The stage is the second of four, each of eight linear layers of width
+64 with their ReLUs, on four samples, with fused AdamW and one thread: its kernels take next to no time, as on a GPU,
+where the host only launches them. All stages are simulated in this process. Times are seconds of the thread that
+computes, so other processes hardly change them. In every round the plain loop and each row take their steps in turn;
+the time of a kind of operation is its lower quartile within a round, and the ratio of a row the median over rounds.
+
+Calls are operations that reach torch's dispatcher, those of autograd included.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rows import machine
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
+
+from pipetrain.engine import (
+    ComputeOptions,
+    GPipe,
+    ListSchedule,
+    Method,
+    NaiveAsync,
+    OneFOneB,
+    OneFOneB2BW,
+    OneFOneBFlush,
+    PipeDream,
+    PipeDream2BW,
+    PipeMare,
+    PipeMareSchedule,
+    PipeOptim,
+    Pipeline,
+    SpecTrain,
+    Synchronous,
+)
+from pipetrain.engine.executors.stage_runner import StageRunner
+from pipetrain.engine.schedules import Kind
+
+WIDTH, LAYERS, SAMPLES, STAGES, MEASURED = 64, 8, 4, 4, 1
+RULES: dict[str, tuple[Method, ListSchedule]] = {
+    "gpipe": (Synchronous(), GPipe()),
+    "1f1b_flush": (Synchronous(), OneFOneBFlush()),
+    "naive_async": (NaiveAsync(), OneFOneB()),
+    "pipedream": (PipeDream(), OneFOneB()),
+    "pipedream_2bw": (PipeDream2BW(), OneFOneB2BW()),
+    "pipeoptim": (PipeOptim(), OneFOneB()),
+    "spectrain": (SpecTrain(), OneFOneB()),
+    "pipemare": (PipeMare(), PipeMareSchedule()),
+}
+KINDS = (Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE)
+RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "host_time.json"
+
+
+class Setup(NamedTuple):
+    """What the plain loop and the pipeline share."""
+
+    precision: str
+    microbatches: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.precision}, N = {self.microbatches}"
+
+
+def stage_layers() -> list[nn.Module]:
+    return [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+
+
+def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+
+
+class Calls(TorchDispatchMode):
+    """Counts operations."""
+
+    number = 0
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += 1
+        return func(*args, **(kwargs or {}))
+
+
+class Measured:
+    """Values of each kind of operation: seconds of the thread, or numbers of calls."""
+
+    def __init__(self, *, calls: bool) -> None:
+        self._calls = calls
+        self._values: dict[Kind, list[float]] = defaultdict(list)
+
+    @contextmanager
+    def operation(self, kind: Kind) -> Iterator[None]:
+        if self._calls:
+            with Calls() as calls:
+                yield
+            self._values[kind].append(calls.number)
+        else:
+            began = time.thread_time()
+            yield
+            self._values[kind].append(time.thread_time() - began)
+
+    def of(self, kind: Kind) -> float:
+        """Lower quartile of the second half, in which buffers are warm."""
+        values = self._values[kind]
+        return statistics.quantiles(values[len(values) // 2 :], n=4)[0]
+
+
+def plain(setup: Setup, steps: int, measured: Measured) -> None:
+    """Trains the stage by itself, on inputs and output gradients that exist already."""
+    torch.manual_seed(0)
+    module = nn.Sequential(*stage_layers())
+    optimizer = adamw(list(module.parameters()))
+    given = [torch.randn(SAMPLES, WIDTH) for _ in range(setup.microbatches)]
+    gradient = torch.randn(SAMPLES, WIDTH) / SAMPLES
+    bf16 = setup.precision == "bf16"
+    if bf16:
+        gradient = gradient.bfloat16()
+    for _ in range(steps):
+        for tensor in given:
+            with measured.operation(Kind.FORWARD):
+                inputs = tensor.detach().requires_grad_()
+                with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
+                    outputs = module(inputs)
+            with measured.operation(Kind.BACKWARD):
+                outputs.backward(gradient)
+        with measured.operation(Kind.UPDATE):
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def piped(name: str, setup: Setup, steps: int, measured: Measured) -> None:
+    """Trains a simulated pipeline of such stages, and measures the operations of one."""
+    method, schedule = RULES[name]
+    torch.manual_seed(0)
+    pipeline = Pipeline(
+        nn.Sequential(*(layer for _ in range(STAGES) for layer in stage_layers())),
+        [2 * LAYERS * r for r in range(1, STAGES)],
+        schedule=schedule,
+        method=method,
+        optimizer=adamw,
+        loss=nn.CrossEntropyLoss(),
+        microbatches=setup.microbatches,
+        device="cpu",
+        arithmetic=ComputeOptions(precision=setup.precision),
+    )
+    rows = SAMPLES * setup.microbatches
+    data = [(torch.randn(rows, WIDTH), torch.randint(WIDTH, (rows,))) for _ in range(steps)]
+    with measuring(measured):
+        pipeline.train(data)
+
+
+@contextmanager
+def measuring(measured: Measured) -> Iterator[None]:
+    step: Callable[[StageRunner], None] = StageRunner.step
+
+    def timed(runner: StageRunner) -> None:
+        if runner.stage.index != MEASURED:
+            step(runner)
+            return
+        assert runner.next is not None
+        with measured.operation(runner.next.kind):
+            step(runner)
+
+    StageRunner.step = timed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        StageRunner.step = step  # type: ignore[method-assign]
+
+
+def names_of(setup: Setup) -> list[str]:
+    """Methods that run with these microbatches: PipeDream-2BW needs one for each stage."""
+    return [name for name in RULES if name != "pipedream_2bw" or setup.microbatches >= STAGES]
+
+
+def round_of(setup: Setup, steps: int, names: Sequence[str], *, calls: bool) -> dict[str, list[float]]:
+    """Seconds, or calls, of F, B and U: of the plain loop and of every row."""
+    found = {}
+    for name in ("plain", *names):
+        gc.collect()
+        measured = Measured(calls=calls)
+        if name == "plain":
+            plain(setup, steps, measured)
+        else:
+            piped(name, setup, steps, measured)
+        found[name] = [measured.of(kind) for kind in KINDS]
+    return found
+
+
+def table(setup: Setup, steps: int, rounds: int, names: Sequence[str]) -> dict[str, Any]:
+    """Rows of one table."""
+    counted = round_of(setup, 24, names, calls=True)
+    found = [round_of(setup, steps, names, calls=False) for _ in range(rounds)]
+    rows: dict[str, Any] = {}
+    print(f"\n{setup}\n{'':16}{'F':>7}{'B':>7}{'U':>7}   calls")
+    for name in ("plain", *names):
+        micros = [1e6 * statistics.median(each[name][k] for each in found) for k in range(len(KINDS))]
+        ratios = [statistics.median(each[name][k] / each["plain"][k] for each in found) for k in range(len(KINDS))]
+        calls = [round(number) for number in counted[name]]
+        rows[name] = {"us": [round(each, 1) for each in micros], "ratio": [round(each, 3) for each in ratios]}
+        rows[name]["calls"] = calls
+        shown = micros if name == "plain" else ratios
+        places = "7.0f" if name == "plain" else "7.2f"
+        print(f"{name:16}{''.join(format(each, places) for each in shown)}   {' / '.join(map(str, calls))}")
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=300, help="minibatches of a row in a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--methods", nargs="*", choices=RULES, default=[*RULES])
+    parser.add_argument("--precisions", nargs="*", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    parser.add_argument("--out", type=Path, default=RESULT)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    tables = {}
+    for precision in options.precisions:
+        for microbatches in (1, 4):
+            setup = Setup(precision, microbatches)
+            names = [name for name in names_of(setup) if name in options.methods]
+            tables[str(setup)] = table(setup, options.steps, options.rounds, names)
+    what = (
+        f"stage {MEASURED} of {STAGES}, each {LAYERS} x Linear+ReLU of width {WIDTH}, {SAMPLES} samples, fused AdamW, one "
+        "thread; F, B and U: microseconds of the thread, ratio to the plain loop, calls of torch"
+    )
+    options.out.write_text(json.dumps({"what": what, "machine": machine("cpu"), "tables": tables}, indent=2) + "\n")
+    print(f"\nwritten to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
