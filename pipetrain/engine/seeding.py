@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import BuiltinMethodType, MethodType
 from typing import Any
@@ -23,11 +23,23 @@ def key(*numbers: int) -> int:
     """
     state = 0
     for number in numbers:
-        state = (state + _GAMMA + number) & _MASK
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
-        state ^= state >> 31
+        state = _absorbed(state, number)
     return state >> 1
+
+
+def keys_after(*numbers: int) -> Callable[[int], int]:
+    """A function of one more number: `keys_after(a, b)(c)` is `key(a, b, c)`, at a third of the cost."""
+    state = 0
+    for number in numbers:
+        state = _absorbed(state, number)
+    return lambda number: _absorbed(state, number) >> 1
+
+
+def _absorbed(state: int, number: int) -> int:
+    state = (state + _GAMMA + number) & _MASK
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+    return state ^ (state >> 31)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class LayerChain:
         """The children of an `nn.Sequential` as layers."""
         # _modules, as a module that appears twice (one ReLU for all) is two layers; named_children() drops the second
         children = [(name, child) for name, child in module._modules.items() if child is not None]
-        layers = [child if i == 0 else _Child(child) for i, (_, child) in enumerate(children)]
+        layers = [child if i == 0 else Child(child) for i, (_, child) in enumerate(children)]
         labels = [f"{name}:{type(child).__name__}" if name.isdigit() else name for name, child in children]
         return cls(module, layers, labels)
 
@@ -126,7 +126,7 @@ class LayerChain:
         return found
 
 
-class _Child(nn.Module):
+class Child(nn.Module):
     """A later child of an nn.Sequential, which gets what its predecessor returned as one argument, tuple or not."""
 
     def __init__(self, child: nn.Module) -> None:

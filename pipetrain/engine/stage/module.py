@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.models.chain import sharing_buffers
+from pipetrain.engine.models.chain import Child, sharing_buffers
 from pipetrain.engine.models.stateful_layer import stateful_layers
-from pipetrain.engine.seeding import key, may_draw, python_draws
+from pipetrain.engine.seeding import keys_after, may_draw, python_draws
 from pipetrain.engine.stage import cudnn_rnn
 from pipetrain.engine.stage.recurrent_state import RecurrentState
 from pipetrain.engine.tensors import Tensors
@@ -65,11 +65,16 @@ class StageModule(nn.Module):
             for index, layer in enumerate(layers, start=first)
         }
         self._python_draws: dict[int, bool] = {}
+        self._seeded = {index for index, layer in enumerate(layers, start=first) if not never_draws(layer)}
+        if ends:  # a loss may draw, too
+            self._seeded.add(first + len(layers) - 1)
         self.device = device
         with sharing_buffers(self):  # before anything below holds weights and buffers, which a device may replace
             self.to(device)
             arithmetic.prepare(self)
-        self._callables = arithmetic.callables(layers)
+        # a child of nn.Sequential is called as such: the call of a module takes the time of a small layer
+        direct = [layer.forward if type(layer) is Child else layer for layer in layers]
+        self._callables = arithmetic.callables(layers) if arithmetic.compiled else direct
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own
         names = {id(parameter): name for name, parameter in self._own.items()}
@@ -140,16 +145,17 @@ class StageModule(nn.Module):
                 slots[name] = buffer
 
     @override
-    def forward(
-        self, *tensors: Tensor, microbatch: MicrobatchId, at_layer: AtLayer = lambda _layer, tensors: tensors
-    ) -> Tensors:
+    def forward(self, *tensors: Tensor, microbatch: MicrobatchId, at_layer: AtLayer | None = None) -> Tensors:
         """All layers in turn; `at_layer` replaces the inputs of a layer."""
         tensors = self.arithmetic.cast_inputs(tensors) if self.first == 0 else tensors
         try:
             with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
+                seed_of = keys_after(self.seed, *microbatch)
                 for index, layer in enumerate(self._callables, start=self.first):
-                    tensors = at_layer(index, tensors)
-                    result = self._drawing(index, layer, key(self.seed, *microbatch, index), tensors)
+                    if at_layer is not None:
+                        tensors = at_layer(index, tensors)
+                    seeded = index in self._seeded
+                    result = self._drawing(index, layer, seed_of(index), tensors) if seeded else layer(*tensors)
                     tensors = result if isinstance(result, tuple) else (result,)
         finally:
             # a layer's own autocast, inside the run's, would keep the casts of these weights for the next forward
@@ -181,6 +187,26 @@ class StageModule(nn.Module):
         for module in training:
             module.training = True
         return tuple(output.detach() for output in outputs)  # a layer may have enabled gradients
+
+
+_WITHOUT_DRAWS = frozenset({
+    Child, nn.Sequential, nn.Identity, nn.Flatten, nn.Unflatten, nn.Linear, nn.Bilinear, nn.Embedding,
+    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm,
+    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
+    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d,
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.Hardsigmoid,
+    nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax, nn.LogSoftmax, nn.ZeroPad2d, nn.Upsample, nn.PixelShuffle,
+})  # fmt: skip
+"""Modules of torch that draw no random numbers."""
+
+
+def never_draws(layer: nn.Module) -> bool:
+    """True if a layer consists of such modules alone, without hooks: its generators need no seed."""
+    return all(
+        type(module) in _WITHOUT_DRAWS and not module._forward_hooks and not module._forward_pre_hooks
+        for module in layer.modules()
+    )
 
 
 def reseed(seed: int) -> None:
