@@ -51,13 +51,40 @@ class Cast(NamedTuple):
         return self.part.view(weights[self.name]).to(self.dtype)
 
 
+class GraphCasts:
+    """Recognizes casts of whole weights by the nodes of the graph that made them."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        self._names = _by_storage(weights)
+
+    def of(self, tensor: Tensor) -> Cast | None:
+        """The cast that a tensor is, or is a view of; None if it is neither, or the graph does not show it."""
+        made = tensor._base if tensor._is_view() else tensor
+        node = made.grad_fn if made is not None else None
+        if made is None or node is None or node.name() != "ToCopyBackward0":
+            return None
+        weight = getattr(node.next_functions[0][0], "variable", None)
+        name = self._names.get(weight.untyped_storage().data_ptr()) if weight is not None else None
+        if name is None or weight.dtype == made.dtype:
+            return None
+        return Cast(name, Geometry.of(weight), made.dtype)
+
+
 class WeightCasts(TorchDispatchMode):
-    """Records each cast of a weight, by name, in the operations that run under it, including autocast's."""
+    """Records each cast of a weight, by name, in the operations that run under it, those of autocast included.
+
+    This takes several times as long as small operations themselves.
+
+    Attributes:
+        in_graph: True if `GraphCasts` has recognized the same casts, among the tensors asked about.
+    """
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self._names = {weight.untyped_storage().data_ptr(): name for name, weight in weights.items()}
+        self._names = _by_storage(weights)
         self._casts: dict[int, tuple[StorageWeakRef, Cast]] = {}
+        self._graph = GraphCasts(weights)
+        self.in_graph = True
 
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -75,9 +102,16 @@ class WeightCasts(TorchDispatchMode):
 
     def of(self, tensor: Tensor) -> Cast | None:
         """The cast that a tensor is, or is a view of; None if it is neither."""
-        found = self._casts.get(tensor.untyped_storage().data_ptr())
+        kept = self._casts.get(tensor.untyped_storage().data_ptr())
         # memory of a cast that is gone may be another's by now
-        return found[1] if found is not None and not found[0].expired() else None
+        found = kept[1] if kept is not None and not kept[0].expired() else None
+        self.in_graph &= found == self._graph.of(tensor)
+        return found
+
+
+def _by_storage(weights: Mapping[str, Tensor]) -> dict[int, str]:
+    """Pointer of a storage -> the name of the weight in it."""
+    return {weight.untyped_storage().data_ptr(): name for name, weight in weights.items()}
 
 
 _Saved = Callable[[], Tensor]
@@ -109,14 +143,14 @@ class SavedTensors:
 
     Args:
         forward_weights: name -> tensor, of the forward.
-        casts: records casts in the forward; None to keep them as they are.
+        casts: recognizes casts in the forward; None to keep them as they are.
 
     Attributes:
         backward_weights: name -> tensor, to be set before the backward runs.
     """
 
-    def __init__(self, forward_weights: Mapping[str, Tensor], casts: WeightCasts | None = None) -> None:
-        self._names = {tensor.untyped_storage().data_ptr(): name for name, tensor in forward_weights.items()}
+    def __init__(self, forward_weights: Mapping[str, Tensor], casts: WeightCasts | GraphCasts | None = None) -> None:
+        self._names = _by_storage(forward_weights)
         self._casts = casts
         self._sizes: dict[int, int] = {}
         self.backward_weights: Mapping[str, Tensor] = {}
@@ -134,7 +168,7 @@ class SavedTensors:
     def hooks(self) -> Iterator[None]:
         """The context in which the forward runs."""
         packing = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda saved: saved())
-        with packing, self._casts or nullcontext():
+        with packing, self._casts if isinstance(self._casts, WeightCasts) else nullcontext():
             yield
 
     def _pack(self, tensor: Tensor) -> _Saved:

@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call
 
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.stage.saved_tensors import SavedTensors, WeightCasts
+from pipetrain.engine.stage.saved_tensors import GraphCasts, SavedTensors, WeightCasts
 
 BF16 = torch.bfloat16
 
@@ -22,10 +22,10 @@ class Half(nn.Module):
         return x @ self.weight.split([2, 6])[1].t()
 
 
-def input_gradient(module, x, backward_weights, gradient):
+def input_gradient(module, x, backward_weights, gradient, kind=WeightCasts):
     """That of a forward in bf16 with the module's weights and a backward with others."""
     weights = {name: parameter.detach() for name, parameter in module.named_parameters()}
-    saved = SavedTensors(weights, WeightCasts(weights))
+    saved = SavedTensors(weights, kind(weights))
     x = x.clone().requires_grad_()
     with saved.hooks(), ComputeOptions("bf16").computing(x.device):
         output = module(x)
@@ -45,6 +45,27 @@ def test_mixed_precision_backward_reads_casts_of_named_weights(name):
             parameter.copy_(other[key])
     assert torch.equal(found, input_gradient(module, x, other, torch.ones_like))
     assert found.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "recognized"),
+    [
+        (nn.Linear(6, 5), (4, 6), True),
+        (nn.Conv2d(3, 4, 3), (2, 3, 6, 6), True),
+        (nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 5)), (4, 6), True),
+        (Half(), (4, 6), False),
+    ],
+)
+def test_graph_shows_the_casts_of_whole_weights(module, shape, recognized):
+    weights = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    casts = WeightCasts(weights)
+    with SavedTensors(weights, casts).hooks(), ComputeOptions("bf16").computing(torch.device("cpu")):
+        module(torch.randn(shape).requires_grad_())
+    assert casts.in_graph is recognized
+    if recognized:
+        other, x = {name: torch.randn_like(weight) for name, weight in weights.items()}, torch.randn(shape)
+        one, two = (input_gradient(module, x, other, torch.ones_like, kind) for kind in (WeightCasts, GraphCasts))
+        assert torch.equal(one, two)
 
 
 def test_memory_of_a_cast_that_is_gone_may_be_anothers():
