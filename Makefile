@@ -91,6 +91,7 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done
 	for model in resnet56 alexnet; do $(BIN)/python benchmarks/replicas.py --model $$model || exit 1; done
 	$(BIN)/python benchmarks/simulated.py
+	$(BIN)/python benchmarks/host_time.py
 	$(BIN)/python benchmarks/finegrained.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/loading.py
