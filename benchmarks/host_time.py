@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 from rows import machine
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
@@ -37,10 +37,10 @@ from pipetrain.engine import (
     OneFOneBFlush,
     PipeDream,
     PipeDream2BW,
+    Pipeline,
     PipeMare,
     PipeMareSchedule,
     PipeOptim,
-    Pipeline,
     SpecTrain,
     Synchronous,
 )
@@ -172,11 +172,11 @@ def measuring(measured: Measured) -> Iterator[None]:
         with measured.operation(runner.next.kind):
             step(runner)
 
-    StageRunner.step = timed  # type: ignore[method-assign]
+    StageRunner.step = timed  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        StageRunner.step = step  # type: ignore[method-assign]
+        StageRunner.step = step  # type: ignore[method-assign, assignment]
 
 
 def names_of(setup: Setup) -> list[str]:
@@ -232,8 +232,8 @@ def main() -> None:
             names = [name for name in names_of(setup) if name in options.methods]
             tables[str(setup)] = table(setup, options.steps, options.rounds, names)
     what = (
-        f"stage {MEASURED} of {STAGES}, each {LAYERS} x Linear+ReLU of width {WIDTH}, {SAMPLES} samples, fused AdamW, one "
-        "thread; F, B and U: microseconds of the thread, ratio to the plain loop, calls of torch"
+        f"stage {MEASURED} of {STAGES}, each {LAYERS} x Linear+ReLU of width {WIDTH}, {SAMPLES} samples, fused AdamW, "
+        "one thread; F, B and U: microseconds of the thread, ratio to the plain loop, calls of torch"
     )
     options.out.write_text(json.dumps({"what": what, "machine": machine("cpu"), "tables": tables}, indent=2) + "\n")
     print(f"\nwritten to {options.out}")

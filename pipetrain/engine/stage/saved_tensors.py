@@ -63,9 +63,11 @@ class GraphCasts:
         node = made.grad_fn if made is not None else None
         if made is None or node is None or node.name() != "ToCopyBackward0":
             return None
-        weight = getattr(node.next_functions[0][0], "variable", None)
-        name = self._names.get(weight.untyped_storage().data_ptr()) if weight is not None else None
-        if name is None or weight.dtype == made.dtype:
+        weight: Tensor | None = getattr(node.next_functions[0][0], "variable", None)
+        if weight is None or weight.dtype == made.dtype:
+            return None
+        name = self._names.get(weight.untyped_storage().data_ptr())
+        if name is None:
             return None
         return Cast(name, Geometry.of(weight), made.dtype)
 
