@@ -37,6 +37,8 @@ APIS = {
     "_C": "torch's namespace of _storage_Use_Count",
     "_cdata": "the identity of a storage",
     "_version": "changes in place",
+    "_is_view": "the tensor that a saved cast of a weight is a view of",
+    "_base": "the same",
     "_foreach_*": "one call for all weights",
     "_functorch": "tensors inside torch.vmap and other transforms",
     "_neg_view": "a saved view of a weight again, of another version",

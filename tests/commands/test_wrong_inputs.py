@@ -3,6 +3,7 @@
 import shlex
 
 import pytest
+from support.quick_cases import every
 
 from pipetrain import cli
 from pipetrain.engine.errors import ExitCode
@@ -85,7 +86,7 @@ trian model=lenet5
 """
 
 
-@pytest.mark.parametrize("line", WRONG.splitlines())
+@pytest.mark.parametrize("line", every(4, WRONG.splitlines()))
 def test_wrong_input_is_answered_in_one_line(line, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()

@@ -33,6 +33,7 @@ def papers():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", papers())
 def test_committed_page_is_what_the_command_writes(paper):
     tables = read_tables(ROOT / "results", paper.name)
@@ -96,6 +97,7 @@ def test_preset_counts_in_readme_match_results():
     assert {each.scale for each in run} == {"small"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("paper", "claim", "word"),
     [

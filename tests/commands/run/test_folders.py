@@ -32,6 +32,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_runs_of_the_same_second_have_a_directory_each(folder):
     for _ in range(2):
         assert cli.carry_out(["run", *SHORT]) == 0

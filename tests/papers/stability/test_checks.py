@@ -6,6 +6,7 @@ from papers.stability.checks import claim_checks, taylor_slope
 from papers.stability.quadratic import matched_gamma
 
 
+@pytest.mark.slow
 def test_claim_of_app_b4_holds_for_its_polynomial_only():
     assert [check.holds for check in claim_checks()] == [True, True, False, False, True]
     for forward, backward in ((40, 10), (7, 3)):

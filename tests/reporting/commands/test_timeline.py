@@ -8,6 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 from support.cli import TINY, run_here
 from support.pages import event, trace_text
+from support.quick_cases import every
 
 from pipetrain import cli
 from pipetrain.engine.program.playback import play
@@ -111,6 +112,7 @@ def test_times_and_link_speeds_give_samples_per_second(tmp_path, capsys):
     assert "steady state: 0.5405 minibatches/s, 27.03 samples/s" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
     panels = drawn(tmp_path, "method=gpipe,pipedream", "partition.stages=2", "--minibatches", "2")
     assert [panel.title for panel in panels] == [
@@ -126,21 +128,24 @@ def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        ("method=pipeoptim schedule=gpipe", r"does not work with schedule=gpipe"),
-        ("partition=explicit", r"partition.boundaries is not set"),
-        ("partition=ppv partition.ppv=3", r"partition.ppv=3: a list"),
-        ("train.recompute_boundaries=[0,3]", r"partition=explicit"),
-        ("--forward-time 1,2,3", r"--forward-time 1,2,3: 3 numbers for 2 stages"),
-        ("--backward-time 0", r"--backward-time 0: must be above 0, and finite"),
-        ("--link-time -1", r"--link-time -1: must be at least 0, and finite"),
-        ("--link-bandwidth 5", r"--message-bytes and --link-bandwidth go together"),
-        ("--minibatches 0", r"--minibatches 0: at least 1"),
-        ("--from 3", r"--from 3 needs a run directory"),
-        ("--trust", r"--trust needs a run directory"),
-        ("method=gpipe nowhere", r"nowhere.* alone"),
-        ("nowhere", r"nowhere: not a run directory"),
-    ],
+    every(
+        3,
+        [
+            ("method=pipeoptim schedule=gpipe", r"does not work with schedule=gpipe"),
+            ("partition=explicit", r"partition.boundaries is not set"),
+            ("partition=ppv partition.ppv=3", r"partition.ppv=3: a list"),
+            ("train.recompute_boundaries=[0,3]", r"partition=explicit"),
+            ("--forward-time 1,2,3", r"--forward-time 1,2,3: 3 numbers for 2 stages"),
+            ("--backward-time 0", r"--backward-time 0: must be above 0, and finite"),
+            ("--link-time -1", r"--link-time -1: must be at least 0, and finite"),
+            ("--link-bandwidth 5", r"--message-bytes and --link-bandwidth go together"),
+            ("--minibatches 0", r"--minibatches 0: at least 1"),
+            ("--from 3", r"--from 3 needs a run directory"),
+            ("--trust", r"--trust needs a run directory"),
+            ("method=gpipe nowhere", r"nowhere.* alone"),
+            ("nowhere", r"nowhere: not a run directory"),
+        ],
+    ),
 )
 def test_timeline_that_cannot_be_drawn_is_refused_in_one_line(words, message, capsys, tmp_path):
     assert cli.carry_out(["timeline", *words.split(), "-o", str(tmp_path / "out")]) == 2
@@ -207,6 +212,7 @@ def test_timeline_of_a_run_is_laid_beside_its_prediction(traced, tmp_path, capsy
     assert "measured   266.7 minibatches/s, 2,667 samples/s" in out
 
 
+@pytest.mark.slow
 def test_timelines_get_new_folders_and_run_timelines_their_run(traced, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for folder in ("timeline", "timeline-2"):
@@ -241,13 +247,16 @@ def test_timeline_of_trace_contradicting_lists_is_refused(traced, tmp_path, caps
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        ("--from 16", r"--from 16: .*trace.json is of minibatches 0 to 15"),
-        ("method=gpipe", r"a run directory alone"),
-        ("--update-time 0", r"--update-time cannot be combined"),
-        ("--seconds", r"--seconds cannot be combined"),
-        ("--config-dir /tmp", r"--config-dir /tmp cannot be combined"),
-    ],
+    every(
+        3,
+        [
+            ("--from 16", r"--from 16: .*trace.json is of minibatches 0 to 15"),
+            ("method=gpipe", r"a run directory alone"),
+            ("--update-time 0", r"--update-time cannot be combined"),
+            ("--seconds", r"--seconds cannot be combined"),
+            ("--config-dir /tmp", r"--config-dir /tmp cannot be combined"),
+        ],
+    ),
 )
 def test_timeline_says_what_a_run_does_not_have(traced, words, message, capsys):
     assert re.search(message, refused(capsys, str(traced), *words.split()))

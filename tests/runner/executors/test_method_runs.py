@@ -114,6 +114,7 @@ def test_runs_have_equal_bits_in_both_executors_and_resumed(tmp_path, runs):
             assert bits(simulated(job(tmp_path / name / left_out, run.case, run.stages, **fewer))) != bits(whole), name
 
 
+@pytest.mark.slow
 def test_layers_in_place_and_gradients_in_the_forward_have_equal_bits_in_both_executors(tmp_path):
     model = {"_target_": "support.own_habits_model.build"}
     methods = {"gpipe": 2, "pipedream": 1, "pipeoptim": 2, "pipemare": 1}

@@ -8,6 +8,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support.one_run import EVEN, prepared
+from support.quick_cases import every
 from support.worker_pool import simulated
 from torch import nn
 
@@ -277,7 +278,7 @@ gpipe log.staleness_gradient=true log.staleness_every_steps=2 -> log.staleness_g
 """
 
 
-@pytest.mark.parametrize("line", REFUSED.splitlines())
+@pytest.mark.parametrize("line", every(2, REFUSED.splitlines()))
 def test_run_that_cannot_work_is_refused_by_its_setting_before_it_starts(tmp_path, line):
     given, _, named = line.partition(" -> ")
     case, *words = given.replace("FINE", FINE).replace("CONSTANT", CONSTANT).replace("HERE", __name__).split()
