@@ -13,6 +13,7 @@ from papers.targets import SMALL, ReproductionTarget, command_of
 from pipetrain.reporting.seed_statistics import Interval
 from pipetrain.runner.config.composition import composed
 
+pytestmark = pytest.mark.slow
 COLUMNS = (
     "method", "partition.stages", "method.delay", "optimizer.lr", "seed", "status", "loss", "loss_steps", "dataset",
 )  # fmt: skip

@@ -50,7 +50,7 @@ def on_meta(name, shape=(3, 32, 32), classes=10):
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        pytest.param(name, shape, marks=pytest.mark.slow if name in BIG and shape != PICTURES[1] else [])
+        pytest.param(name, shape, marks=pytest.mark.slow if shape != PICTURES[1] else [])
         for name in NAMES
         for shape in PICTURES
     ],
