@@ -73,6 +73,7 @@ def test_sweep_that_cannot_make_its_folder_says_so_in_one_line(folder, capfd, re
     assert not recwarn.list
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swept", ["train.epochs=0,-1", "optimizer=adam,nonsense"])
 def test_sweep_without_a_run_leaves_nothing(folder, capfd, swept):
     assert cli.carry_out(["run", "--multirun", swept, "model=lenet5", "dataset.limit=64"]) == 2

@@ -284,6 +284,7 @@ def test_custom_method_keeps_declared_and_measured_versions():
     assert [stage.report()["weight_versions_max"] for stage in pipe.stages] == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_built_in_methods_and_torchs_optimizers_are_planned_without_torch():
     code = (
         "import sys\nfrom pipetrain.runner.config.composition import composed\n"

@@ -75,6 +75,7 @@ def test_the_slowest_stage_is_as_fast_as_can_be_by_the_profile(tmp_path, stored)
     assert f"3 stages, cut before layers 4, 5, by profile={stored}: " in account
 
 
+@pytest.mark.slow
 def test_updates_of_a_method_move_the_cut(tmp_path, stored, monkeypatch):
     monkeypatch.setattr("pipetrain.planning.profiling.profile._with_weights", lambda profile, _chain: profile)
     profile = json.loads(stored.read_text())

@@ -23,6 +23,7 @@ def test_parts_of_a_minibatch_are_those_that_take_time():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "line"), [(60, None), (61, "a.png shows the first 60 of 61 pipelines")])
 def test_figure_says_how_many_of_many_pipelines_it_shows(tmp_path, count, line):
     alone = Prediction((stage(1, 0.0, 1.0, 1.0, 2.0, 0.0, 0.0),), 5.0, None, (), 0.0)

@@ -32,6 +32,7 @@ def test_report_of_damaged_runs_only_fails_and_keeps_files(tmp_path, capsys):
     assert (tmp_path / "old.md").read_text() == "good"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["summary", "plan.json", "trace"])
 def test_report_does_not_take_the_name_of_a_file_of_a_run(tmp_path, capsys, name):
     write_run(tmp_path)

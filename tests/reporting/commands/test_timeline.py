@@ -76,6 +76,7 @@ def test_timeline_of_pipedream_on_4_workers_matches_figure_4(tmp_path):
     assert last == [("F0.0", 3), ("B0.0", 4), ("F1.0", 6), ("B1.0", 7)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "operation", "reads"),
     [

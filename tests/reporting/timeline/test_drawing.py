@@ -98,6 +98,7 @@ def test_headings_say_the_idle_share_of_all_stages():
     assert panel("a").heading == "a"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backward", [1.0, 2.0])
 @pytest.mark.parametrize(
     ("settings", "share"),

@@ -174,6 +174,7 @@ def test_final_checkpoint_has_all_names_of_tied_weight(tmp_path):
     assert torch.equal(state["decoder.weight"], state["encoder.linear.weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gpipe", "pipeoptim"])
 def test_timed_checkpoints_drain_like_those_of_every_step(tmp_path, method):
     clocked = simulated(job(tmp_path / "clocked", method, 3, checkpoint={"every_minutes": 1e-9}))

@@ -48,6 +48,7 @@ def at_start(made):
     return contents.named_state(store.at_step(made.run.path, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stages", "model"), [(3, small_model), (3, tied_model)])
 def test_both_executors_start_from_the_file(tmp_path, stages, model):
     state = state_of(model)
