@@ -5,7 +5,6 @@ import shlex
 import pytest
 from omegaconf import OmegaConf
 from support.methods import MethodCase
-from support.quick_cases import every
 from support.worker_pool import CONFIG
 
 from pipetrain.engine.errors import ConfigError
@@ -194,7 +193,7 @@ phases=[{method:{name:stale,scale:2}}] -> phases[0]: method.scale=2: pipetrain.e
 """
 
 
-@pytest.mark.parametrize(("line", "named"), every(3, rows(COMMANDS)))
+@pytest.mark.parametrize(("line", "named"), rows(COMMANDS))
 def test_command_line_that_cannot_work_is_refused_by_name(line, named):
     words = shlex.split(line)
     said = refusal(lambda *given: composed(given).check_targets(), words)
