@@ -114,7 +114,7 @@ def naming_types(module: nn.Module, compute: Callable[..., object], inputs: Sequ
 def _wrong_types(compute: Callable[..., object], inputs: Sequence[Tensor], wanted: torch.dtype) -> set[torch.dtype]:
     """The types of inputs that the model takes as `wanted` alone: of real numbers, or also of whole ones."""
     others = {tensor.dtype for tensor in inputs} - {wanted}
-    if _computes(compute, inputs):
+    if not others or _computes(compute, inputs):
         return set()
     for wrong in ({kind for kind in others if kind.is_floating_point}, others):  # whole numbers may be ids
         if wrong and _computes(compute, [each.to(wanted) if each.dtype in wrong else each for each in inputs]):
