@@ -83,7 +83,7 @@ def layer_costs(chain: LayerChain, example: Sequence[Tensor]) -> list[LayerCost]
                 return _run(_copy(chain, lambda tensor: tensor.to("meta")), [tensor.to("meta") for tensor in example])
         except ConfigError:
             with _same_draws():
-                return _run(_copy(chain, torch.clone), list(example))
+                return _run(_copy(chain, torch.clone), [tensor.clone() for tensor in example])
 
 
 @contextmanager

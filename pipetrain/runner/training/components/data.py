@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -32,13 +33,13 @@ _SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Data:
-    """The data set of a run and its loaders, and the checks that the model can use its samples."""
+    """The data set of a run and its loaders."""
 
     dataset: Any
     train: Loader
     evaluation: Loader
 
-    @property
+    @cached_property
     def example(self) -> tuple[Tensor, ...]:
         """The inputs of one training minibatch, the same for every seed: stages are balanced for its shapes."""
         return self.train.example()

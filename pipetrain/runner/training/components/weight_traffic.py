@@ -1,5 +1,6 @@
 """Memory traffic of the weights at each minibatch, forward and backward aside, in passes over every weight."""
 
+import functools
 import operator
 
 import torch
@@ -31,6 +32,7 @@ _UNFUSED = 3
 def weight_memory_traffic(settings: Settings, timetable: Timetable) -> WeightPasses:
     """The passes of each stage, averaged over the steps of all phases, by the number of stages."""
 
+    @functools.cache  # asked for by the cuts and by the plan
     def passes(num_stages: int) -> list[float]:
         phases = build_phases(settings, timetable, num_stages, None)
         optimizer = _optimizer_of_matrix(settings)
