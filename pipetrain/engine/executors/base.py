@@ -115,11 +115,6 @@ class Executor(ABC):
         rules = self._phases[interval.phase].rules
         return rules.schedule.synchronous and not rules.replicas.several and rules.method.independent_replicas == 1
 
-    @property
-    def has_last_stage(self) -> bool:
-        """True if this process computes losses and metrics."""
-        return self.stages[-1].index == self.num_stages - 1
-
     @abstractmethod
     def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
         """Trains on the interval, and waits until every stage has finished it."""

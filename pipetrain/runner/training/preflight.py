@@ -32,7 +32,7 @@ from pipetrain.runner.training.components.machine import device_of
 from pipetrain.runner.training.components.model_checks import check_model, check_shared_weights
 from pipetrain.runner.training.components.optimizer import build_rate
 from pipetrain.runner.training.components.optimizer_checks import check_optimizer
-from pipetrain.runner.training.components.pipeline import build_planned_phases, build_segments
+from pipetrain.runner.training.components.pipeline import build_planned_phases
 from pipetrain.runner.training.components.pipeline_checks import check_pipeline, check_threads, transport_notes
 from pipetrain.runner.training.components.replicas import check_replicas
 from pipetrain.runner.training.components.rereads import changing_method, check_rereads
@@ -70,8 +70,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     device = device_of(settings.device)
     planned = plan_run(settings, resume)
     data, chain, timetable, plan = planned.data, planned.chain, planned.timetable, planned.plan
-    segments = build_segments(settings.train, plan, chain)
-    phases = build_planned_phases(settings, timetable, plan, segments)
+    phases = build_planned_phases(settings, timetable, plan, chain)
     placement = common_placement([phase.rules.schedule for phase in phases], len(plan.bounds))
     loss, metrics = build_loss(settings, data.dataset), build_metrics(settings)
 
@@ -92,7 +91,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
         *check_layers(chain, plan, phases, trial.inputs, arithmetic),
         *check_shared_weights(chain, plan, phases, untie=settings.model.untie),
         *check_arithmetic(settings.train, device, phases, changing, finegrained=plan.finegrained),
-        *check_rereads(chain, data.example, arithmetic, changing, segments),
+        *check_rereads(chain, data.example, arithmetic, changing, phases),
         *check_loss(settings, trial, loss, metrics, decoded),
         *check_halves(settings, data, chain, loss, trial, arithmetic),
         *check_data(settings, data, labels, trial.tokens, device),

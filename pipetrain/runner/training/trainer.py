@@ -9,7 +9,6 @@ from typing import Any
 from pipetrain.engine.errors import ConfigError, DivergedError
 from pipetrain.engine.executors.admission_gate import BrokenOffError
 from pipetrain.engine.executors.base import Executor
-from pipetrain.engine.losses import NO_METRICS
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.stage.measurements import memory_report
 from pipetrain.runner.tracking.evaluations import lower_is_better, reaches
@@ -157,8 +156,7 @@ class Trainer:
         state, gate = self.state, self.executor.hooks.gate
         began, openings = time.perf_counter(), gate.openings
         try:
-            further = self.components.metrics if self.executor.has_last_stage else NO_METRICS
-            metrics = self.executor.evaluate(self.components.data.evaluation, further)
+            metrics = self.executor.evaluate(self.components.data.evaluation, self.components.metrics)
             due = self._timetable.decodes(state.step) or self._ends_with(metrics or {})
             complete = self.decoder is None or (due and self._decode(self.decoder, metrics))
         except BrokenOffError:

@@ -12,7 +12,7 @@ from pipetrain.engine.models.chain import LayerChain
 from pipetrain.runner.training.components.data import Data, build_data
 from pipetrain.runner.training.components.loss import build_loss, build_metrics, falling_metrics
 from pipetrain.runner.training.components.model import build_model
-from pipetrain.runner.training.components.pipeline import build_planned_phases, build_segments
+from pipetrain.runner.training.components.pipeline import build_planned_phases
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.timetable import Timetable
 
@@ -51,7 +51,7 @@ def build_data_in_worker(job: Job, device: torch.device) -> Data:
     return data
 
 
-def build_in_worker(job: Job, data: Data, *, has_last_stage: bool = True) -> Components:
+def build_in_worker(job: Job, data: Data, *, has_last_stage: bool) -> Components:
     """The objects of a run in one of its processes, with the plan and the timetable of the job.
 
     Metrics, whose libraries may take seconds to import, are only built where the last stage is.
@@ -71,7 +71,7 @@ def build_in_worker(job: Job, data: Data, *, has_last_stage: bool = True) -> Com
         data,
         chain,
         job.timetable,
-        phases=build_planned_phases(settings, job.timetable, plan, build_segments(settings.train, plan, chain)),
+        phases=build_planned_phases(settings, job.timetable, plan, chain),
         loss=build_loss(settings, data.dataset),
         metrics=metrics,
         lower_is_better=falling_metrics(metrics, data.dataset),

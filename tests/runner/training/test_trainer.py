@@ -24,7 +24,6 @@ class Counting:
 
     stages = ()
     unmeasured = ()
-    has_last_stage = True
     replicas = Replicas(())
 
     def __init__(self, metrics):

@@ -143,7 +143,7 @@ def build_recompute_segments(
     return RecomputeSegments(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), num_stages)
 
 
-def build_segments(train: TrainConfig, plan: Plan, chain: LayerChain) -> RecomputeSegments | None:
+def _build_segments(train: TrainConfig, plan: Plan, chain: LayerChain) -> RecomputeSegments | None:
     """Groups of stages that recompute together under a plan; None if no stage recomputes.
 
     Raises:
@@ -156,14 +156,14 @@ def build_segments(train: TrainConfig, plan: Plan, chain: LayerChain) -> Recompu
     return build_recompute_segments(train, len(plan.bounds), stage_of)
 
 
-def build_planned_phases(
-    settings: Settings, timetable: Timetable, plan: Plan, segments: RecomputeSegments | None
-) -> list[Phase]:
-    """The phases of a run with a plan.
+def build_planned_phases(settings: Settings, timetable: Timetable, plan: Plan, chain: LayerChain) -> list[Phase]:
+    """The phases of a run with a plan, and the stages that recompute together.
 
     Raises:
-        ConfigError: as `build_phases`, also for replicas that the plan has chosen.
+        ConfigError: as `build_phases`, also for replicas that the plan has chosen; or a boundary of segments is not the
+            first layer of a stage.
     """
+    segments = _build_segments(settings.train, plan, chain)
     replicas = replace(settings.replicas, counts=plan.replicas)
     try:
         return build_phases(settings, timetable, len(plan.bounds), segments, replicas)

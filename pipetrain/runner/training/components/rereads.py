@@ -13,7 +13,6 @@ from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.stateful_layer import stateful_layers
 from pipetrain.engine.program.planned_operations import rebinds_weights
-from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.seeding import python_generators_kept
 from pipetrain.engine.stage.saved_tensors import WeightCasts
 from pipetrain.engine.tensors import Tensors, close, differentiable, storage_pointers
@@ -43,7 +42,7 @@ def check_rereads(
     inputs: Tensors,
     arithmetic: ComputeOptions,
     changing: str | None,
-    segments: RecomputeSegments | None,
+    phases: Sequence[Phase],
 ) -> list[str]:
     """A warning of layers that save tensors derived from weights, if `changing`, a method, has backwards read others.
 
@@ -51,7 +50,7 @@ def check_rereads(
         ConfigError: as `weight_derived_layers` and `check_recomputation`.
     """
     layers = [] if changing is None else weight_derived_layers(chain, inputs, arithmetic)
-    if segments is not None:
+    if phases[0].rules.segments is not None:  # as in all phases
         check_recomputation(chain, inputs)
     if not layers:
         return []

@@ -209,7 +209,7 @@ def test_samples_that_two_stages_would_draw_apart_are_refused(tmp_path, monkeypa
 
 def test_worker_that_reads_other_samples_than_preflight_did_is_told(tmp_path):
     made = prepared(tmp_path)
-    built = build_in_worker(made, build_data_in_worker(made, torch.device("cpu")))
+    built = build_in_worker(made, build_data_in_worker(made, torch.device("cpu")), has_last_stage=True)
     built.data.check_as_prepared(made.data)
     other = prepared(tmp_path, seed=4, dataset={"train": 21}).data
     with pytest.raises(RunError, match="the number of samples of its `train` is 22 here, but 21 when the run was pre"):
