@@ -166,9 +166,10 @@ class Pipeline:
     def state_dict(self) -> dict[str, Any]:
         """A copy of the state of this process's stages, to save with torch.save: weights, optimizer, averages and all.
 
-        Names are those of the whole model, so that another number of stages can load it.
+        Tensors are named as in the whole model, so another number of stages can load them.
         """
-        tensors = {name: each.detach().clone() for stage in self.stages for name, each in stage_tensors(stage).items()}
+        parts = [stage_tensors(stage, shared=True) for stage in self.stages]
+        tensors = {name: each.detach().clone() for part in parts for name, each in part.items()}
         return {"steps": self.steps, "epochs": self._epochs, "tensors": tensors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from pipetrain.engine import (
     Synchronous,
 )
 from pipetrain.engine.errors import ConfigError, DataError
+from pipetrain.engine.stage.saved_state import restore_stage, selected, stage_tensors
 
 BUILD = {"schedule": OneFOneB(), "method": PipeDream(), "loss": nn.CrossEntropyLoss(), "device": "cpu"}
 
@@ -91,6 +93,20 @@ def test_a_restored_pipeline_goes_on_as_if_never_stopped(schedule, method, tmp_p
     second.load_state_dict(torch.load(tmp_path / "state.pt"))
     assert (second.train(data(3)), second.steps) == (expected[1], 7)
     assert all(torch.equal(weight, whole.weights()[name]) for name, weight in second.weights().items())
+
+
+def test_a_stage_is_restored_from_its_own_state_if_it_shares_a_weight():
+    layers = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6))
+    layers[2].weight = layers[0].weight
+    shared = {"schedule": GPipe(), "method": Synchronous(), "optimizer": adamw}
+    trained, fresh = (Pipeline(copy.deepcopy(layers), [2], **{**BUILD, **shared}) for _ in range(2))
+    trained.train(data())
+    for stage, other in zip(trained.stages, fresh.stages, strict=True):
+        own = stage_tensors(stage, shared=True)
+        restore_stage(other, partial(selected, own), 4, "the state dict")
+        assert all(torch.equal(weight, other.state()[name]) for name, weight in stage.state().items())
+    whole = trained.state_dict()
+    assert set(whole["tensors"]) == set().union(*(stage_tensors(stage, shared=True) for stage in trained.stages))
 
 
 def test_report_and_evaluation():

@@ -202,9 +202,11 @@ _WITHOUT_DRAWS = frozenset({
 
 
 def never_draws(layer: nn.Module) -> bool:
-    """True if a layer consists of such modules alone, without hooks: its generators need no seed."""
+    """True if a layer consists of such modules alone, as torch has them: its generators need no seed."""
     return all(
-        type(module) in _WITHOUT_DRAWS and not module._forward_hooks and not module._forward_pre_hooks
+        type(module) in _WITHOUT_DRAWS
+        and not (module._forward_hooks or module._forward_pre_hooks)
+        and "forward" not in vars(module)  # as where a library wraps it
         for module in layer.modules()
     )
 

@@ -67,10 +67,10 @@ Load = Callable[[Kind, Collection[str] | None], Saved]
 """Returns the saved tensors of a kind, of all or of some `of`; they may be on any device."""
 
 
-def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
+def stage_tensors(stage: BaseStage, *, shared: bool = False) -> dict[str, Tensor]:
     """A stage's weights, buffers, averages, optimizer state, statistics, carried state and loss scale; not copied.
 
-    A weight that several stages hold belongs to the first of them.
+    A weight that several stages hold belongs to the first of them; with `shared`, to each.
     """
     full = stage.full_names
     tensors = {TensorName(Kind.MODEL, name): tensor for name, tensor in stage.state().items()}
@@ -83,7 +83,7 @@ def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
         tensors.update({TensorName(Kind.CARRIED, carrier, str(i)): value for i, value in enumerate(carried)})
     if stage.scaler is not None:
         tensors[TensorName(Kind.SCALER, stage.layers)] = stage.scaler.state()
-    return {str(name): tensor for name, tensor in tensors.items() if name.of not in stage.copied}
+    return {str(name): tensor for name, tensor in tensors.items() if shared or name.of not in stage.copied}
 
 
 def restore_stage(stage: BaseStage, load: Load, updates: int, source: str) -> None:

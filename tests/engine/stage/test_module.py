@@ -10,6 +10,7 @@ from torch import nn
 
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.weight_reads import WeightRead
+from pipetrain.engine.stage.module import StageModule
 
 
 def test_failed_forward_restores_module_parameters():
@@ -80,3 +81,23 @@ def test_layer_drawing_after_some_forwards_draws_by_place(draw):
             outputs = stage.forward((minibatch, 0), (torch.ones(2, 3),), newest(stage), Activations.KEPT, store=False)
         found.append(outputs[0].detach())
     torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def wrapped(layer):
+    """A layer of torch whose forward draws, as where a library wraps it."""
+    forward = layer.forward
+    layer.forward = lambda x: forward(x) * torch.rand(())
+    return layer
+
+
+def hooked(layer):
+    layer.register_forward_hook(lambda _layer, _inputs, output: output * torch.rand(()))
+    return layer
+
+
+@pytest.mark.parametrize("change", [wrapped, hooked])
+def test_draws_that_a_layer_of_torch_was_given_depend_on_place_only(change):
+    module = StageModule([nn.ReLU(), change(nn.Linear(3, 3)), nn.ReLU()], 0, seed=0)
+    first, second, again = (module(torch.ones(2, 3), microbatch=place)[0] for place in ((0, 0), (1, 0), (0, 0)))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
