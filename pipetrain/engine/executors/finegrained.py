@@ -5,7 +5,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -38,7 +38,7 @@ from pipetrain.engine.stage.base import BaseStage, Training
 from pipetrain.engine.stage.gradients import clipped, squared_norm
 from pipetrain.engine.stage.module import AtLayer, MicrobatchId, StageModule
 from pipetrain.engine.stage.recurrent_state import RecurrentState
-from pipetrain.engine.stage.saved_tensors import SavedTensors, WeightCasts
+from pipetrain.engine.stage.saved_tensors import CastRecognition, SavedTensors
 from pipetrain.engine.tensors import Tensors, storage_pointers
 
 
@@ -173,11 +173,13 @@ class WholeModel:
 
     Attributes:
         segments: first layers of segments of recomputation; None for no recomputation.
+        casts: recognizes casts of weights in its forwards.
     """
 
     module: StageModule
     loss: Loss
     segments: tuple[int, ...] | None = None
+    casts: CastRecognition = field(default_factory=CastRecognition)
 
 
 class FinegrainedExecutor(OneProcess):
@@ -271,7 +273,7 @@ class _Pass:
         """Adds to the stages' gradients; the mean loss, detached."""
         used = [reader.forward(self.microbatch[0]) for reader in self.readers]
         if self.model.segments is None:
-            loss, leaves, saved = self._forward(used, lambda _layer, tensors: tensors)
+            loss, leaves, saved = self._forward(used)
             value = loss.detach()
         else:
             stored: dict[int, Tensors] = {}
@@ -290,14 +292,11 @@ class _Pass:
         return value
 
     def _forward(
-        self, weights: list[dict[str, Tensor]], at_layer: AtLayer
+        self, weights: list[dict[str, Tensor]], at_layer: AtLayer | None = None
     ) -> tuple[Tensor, list[dict[str, Tensor]], SavedTensors | None]:
         leaves = [reader.stage.leaves(read) for reader, read in zip(self.readers, weights, strict=True)]
         rebound = any(reader.rebinds for reader in self.readers)
-        casts = WeightCasts(_merged(weights)) if rebound and self.model.module.arithmetic.mixed else None
-        saved = SavedTensors(_merged(weights), casts) if rebound else None
-        if saved is not None:  # a layer may differentiate something inside its forward
-            saved.backward_weights = _merged(weights)
+        saved = self._saved_tensors(_merged(weights)) if rebound else None
         with (
             saved.hooks() if saved else nullcontext(),
             self.model.module.using_weights(_merged(leaves), rebound=rebound),
@@ -306,6 +305,13 @@ class _Pass:
             inputs = self.inputs if self.model.segments is None else tuple(tensor.clone() for tensor in self.inputs)
             outputs = self.model.module(*inputs, microbatch=self.microbatch, at_layer=at_layer)
             return microbatch_loss(self.model.loss, outputs, self.targets, self.loss_weight), leaves, saved
+
+    def _saved_tensors(self, weights: dict[str, Tensor]) -> SavedTensors:
+        shapes = tuple(tensor.shape for tensor in self.inputs)
+        mixed = self.model.module.arithmetic.mixed
+        saved = SavedTensors(weights, self.model.casts.of_forward(weights, shapes) if mixed else None)
+        saved.backward_weights = weights  # a layer may differentiate something inside its forward
+        return saved
 
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
         loss_gradient = torch.full_like(loss, self.loss_weight)

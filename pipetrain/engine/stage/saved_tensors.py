@@ -52,10 +52,14 @@ class Cast(NamedTuple):
 
 
 class GraphCasts:
-    """Recognizes casts of whole weights by the nodes of the graph that made them."""
+    """Recognizes casts of whole weights by the nodes of the graph that made them.
+
+    Attributes:
+        names: pointer of a storage -> the name of the weight in it.
+    """
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        self._names = _by_storage(weights)
+        self.names = _by_storage(weights)
 
     def of(self, tensor: Tensor) -> Cast | None:
         """The cast that a tensor is, or is a view of; None if it is neither, or the graph does not show it."""
@@ -66,26 +70,27 @@ class GraphCasts:
         weight: Tensor | None = getattr(node.next_functions[0][0], "variable", None)
         if weight is None or weight.dtype == made.dtype:
             return None
-        name = self._names.get(weight.untyped_storage().data_ptr())
+        name = self.names.get(weight.untyped_storage().data_ptr())
         if name is None:
             return None
         return Cast(name, Geometry.of(weight), made.dtype)
 
 
 class WeightCasts(TorchDispatchMode):
-    """Records each cast of a weight, by name, in the operations that run under it, those of autocast included.
+    """Records each cast of a weight, by name, in the operations that run under it, including autocast's.
 
     This takes several times as long as small operations themselves.
 
     Attributes:
+        names: pointer of a storage -> the name of the weight in it.
         in_graph: True if `GraphCasts` has recognized the same casts, among the tensors asked about.
     """
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self._names = _by_storage(weights)
-        self._casts: dict[int, tuple[StorageWeakRef, Cast]] = {}
         self._graph = GraphCasts(weights)
+        self.names = self._graph.names
+        self._casts: dict[int, tuple[StorageWeakRef, Cast]] = {}
         self.in_graph = True
 
     @override
@@ -93,7 +98,7 @@ class WeightCasts(TorchDispatchMode):
         returned = func(*args, **(kwargs or {}))
         if func is torch.ops.aten._to_copy.default and returned.dtype != args[0].dtype:
             source = args[0]
-            name = self._names.get(source.untyped_storage().data_ptr())
+            name = self.names.get(source.untyped_storage().data_ptr())
             if name is not None:
                 storage = returned.untyped_storage()
                 self._casts[storage.data_ptr()] = (
@@ -109,6 +114,30 @@ class WeightCasts(TorchDispatchMode):
         found = kept[1] if kept is not None and not kept[0].expired() else None
         self.in_graph &= found == self._graph.of(tensor)
         return found
+
+
+class CastRecognition:
+    """Chooses what recognizes the casts of weights in the forwards of a module.
+
+    A forward of each shape is recorded. If the graph has shown the same casts, it serves for those that follow.
+    """
+
+    def __init__(self) -> None:
+        self._recorded: dict[tuple[torch.Size, ...], tuple[WeightCasts, int]] = {}
+
+    def of_forward(self, weights: Mapping[str, Tensor], shapes: tuple[torch.Size, ...]) -> "WeightCasts | GraphCasts":
+        """What recognizes casts in the next forward, of inputs of these shapes with these weights."""
+        last, forwards = self._recorded.get(shapes, (None, 0))
+        if last is not None and last.in_graph and forwards % _RECORD_EVERY:
+            self._recorded[shapes] = last, forwards + 1
+            return GraphCasts(weights)
+        recorded = WeightCasts(weights)
+        self._recorded[shapes] = recorded, forwards + 1
+        return recorded
+
+
+_RECORD_EVERY = 100
+"""Forwards of the same shapes from one that is recorded to the next: a layer may take another path through its code."""
 
 
 def _by_storage(weights: Mapping[str, Tensor]) -> dict[int, str]:
@@ -145,14 +174,14 @@ class SavedTensors:
 
     Args:
         forward_weights: name -> tensor, of the forward.
-        casts: recognizes casts in the forward; None to keep them as they are.
+        casts: recognizes casts of these weights in the forward; None to keep them as they are.
 
     Attributes:
         backward_weights: name -> tensor, to be set before the backward runs.
     """
 
     def __init__(self, forward_weights: Mapping[str, Tensor], casts: WeightCasts | GraphCasts | None = None) -> None:
-        self._names = _by_storage(forward_weights)
+        self._names = _by_storage(forward_weights) if casts is None else casts.names
         self._casts = casts
         self._sizes: dict[int, int] = {}
         self.backward_weights: Mapping[str, Tensor] = {}

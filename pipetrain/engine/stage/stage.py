@@ -20,13 +20,11 @@ from pipetrain.engine.stage.gradients import GradientReadyHooks, LossScaler, OnG
 from pipetrain.engine.stage.measurements import ActivationBytes
 from pipetrain.engine.stage.module import MicrobatchId, StageModule, non_leaf_inputs
 from pipetrain.engine.stage.recurrent_state import State
-from pipetrain.engine.stage.saved_tensors import ForwardGraph, GraphCasts, SavedTensors, WeightCasts
+from pipetrain.engine.stage.saved_tensors import CastRecognition, ForwardGraph, SavedTensors
 from pipetrain.engine.tensors import Tensors, storage_pointers
 from pipetrain.engine.weights.versions import WeightVersion
 
 _UNMEASURED = ActivationBytes()
-_RECORD_CASTS_EVERY = 100
-"""Forwards of the same shapes, of which one is recorded anew: a layer may take another way through its code."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class Stage(BaseStage):
         self._bytes_in_flight = 0
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
-        self._recorded_casts: dict[tuple[torch.Size, ...], tuple[WeightCasts, int]] = {}
+        self._casts = CastRecognition()
         self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
         self._changes_inputs: bool | None = None  # unknown before the first forward
         self._ready_hooks = GradientReadyHooks(self.full_names)
@@ -201,21 +199,10 @@ class Stage(BaseStage):
         measured = shapes in self._activation_bytes or activations is Activations.DROPPED
         if measured and not rebound:
             return None
-        saved = SavedTensors(weights, self._casts(weights, shapes) if rebound else None)
+        mixed = self.module.arithmetic.mixed
+        saved = SavedTensors(weights, self._casts.of_forward(weights, shapes) if rebound and mixed else None)
         saved.backward_weights = weights  # a layer may differentiate something inside its forward
         return saved
-
-    def _casts(self, weights: Mapping[str, Tensor], shapes: tuple[torch.Size, ...]) -> WeightCasts | GraphCasts | None:
-        """What recognizes casts of weights: the graph, if it recognized all in the last forward that was recorded."""
-        if not self.module.arithmetic.mixed:
-            return None
-        last, forwards = self._recorded_casts.get(shapes, (None, 0))
-        if last is not None and last.in_graph and forwards % _RECORD_CASTS_EVERY:
-            self._recorded_casts[shapes] = last, forwards + 1
-            return GraphCasts(weights)
-        recorded = WeightCasts(weights)
-        self._recorded_casts[shapes] = recorded, forwards + 1
-        return recorded
 
     def _aliases(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
         """Indices of outputs that share memory with a weight or a buffer.
