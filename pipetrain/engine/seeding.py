@@ -4,6 +4,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
@@ -21,17 +22,12 @@ def key(*numbers: int) -> int:
 
     torch's generator on the CPU keeps the lowest 32 bits of a seed; they are well mixed, too.
     """
-    state = 0
-    for number in numbers:
-        state = _absorbed(state, number)
-    return state >> 1
+    return reduce(_absorbed, numbers, 0) >> 1
 
 
 def keys_after(*numbers: int) -> Callable[[int], int]:
     """A function of one more number: `keys_after(a, b)(c)` is `key(a, b, c)`, at a third of the cost."""
-    state = 0
-    for number in numbers:
-        state = _absorbed(state, number)
+    state = reduce(_absorbed, numbers, 0)
     return lambda number: _absorbed(state, number) >> 1
 
 

@@ -35,9 +35,9 @@ def from_json(kind: Any, content: Any, where: str = "") -> Any:
         kinds = members[:1] * len(content) if members[1:] == (...,) else members
         if len(kinds) == len(content):
             return tuple(from_json(kinds[i], value, f"{where}.{i}") for i, value in enumerate(content))
-    if is_dataclass(origin) and isinstance(content, dict):
+    elif is_dataclass(origin) and isinstance(content, dict):
         return _dataclass_of(kind, content, f"{where}." if where else "")
-    if _is_value(origin, content):
+    elif _is_value(origin, content):
         return content
     raise ConfigError(f"{where or 'the content'}={content}: must be {_NEEDED.get(origin, 'an object')}")
 
@@ -51,8 +51,6 @@ def _dataclass_of(kind: Any, content: dict[str, Any], prefix: str) -> Any:
 
 
 def _is_value(kind: type, content: Any) -> bool:
-    if kind is tuple or is_dataclass(kind):
-        return False
     if kind is int:
         return is_whole(content) and content >= 0
     return content in NOT_NEGATIVE if kind is float else isinstance(content, kind)

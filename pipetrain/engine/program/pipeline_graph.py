@@ -116,7 +116,7 @@ class _GraphBuilder:
         for sharing, _ in pipeline.ties:
             self._exchange(sharing)
         for r in stages:
-            for sender in sorted({r - 1, r + 1} & {*stages}):
+            for sender in (each for each in (r - 1, r + 1) if each in stages):
                 self._pass_messages(sender, r)
 
     def _lane(self, r: int, replica: int) -> dict[_Name, _Span]:
@@ -160,8 +160,10 @@ class _GraphBuilder:
         messages: dict[_Name, _Span] = {}
         for lane in self._lanes[r]:
             taken: dict[Kind, list[tuple[_Span, int]]] = {}
-            for name in (name for name in lane if awaits(Operation(*name)) == sender):
-                op, source, target = Operation(*name), made[name], lane[name]
+            for name, target in lane.items():
+                if awaits(op := Operation(*name)) != sender:
+                    continue
+                source = made[name]
                 late = source.ahead - target.ahead
                 transfer = pipeline.times.transfer(sender, r, op)
                 occupation = pipeline.times.occupation(sender, r, op)

@@ -60,21 +60,21 @@ class StageModule(nn.Module):
         )
         self.arithmetic = arithmetic
         self._ends = ends
+        loss_at = first + len(layers) - 1 if ends else None  # a loss may draw, too
         self._may_draw = {
             index: may_draw({type(module).__module__ for module in layer.modules()})
             for index, layer in enumerate(layers, start=first)
+            if index == loss_at or not never_draws(layer)
         }
+        """Layer that is seeded -> True if its files import a generator of Python or numpy."""
         self._python_draws: dict[int, bool] = {}
-        self._seeded = {index for index, layer in enumerate(layers, start=first) if not never_draws(layer)}
-        if ends:  # a loss may draw, too
-            self._seeded.add(first + len(layers) - 1)
         self.device = device
         with sharing_buffers(self):  # before anything below holds weights and buffers, which a device may replace
             self.to(device)
             arithmetic.prepare(self)
         # a child of nn.Sequential is called as such: the call of a module takes the time of a small layer
         direct = [layer.forward if type(layer) is Child else layer for layer in layers]
-        self._callables = arithmetic.callables(layers) if arithmetic.compiled else direct
+        self._callables = arithmetic.callables(layers if arithmetic.compiled else direct)
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own
         names = {id(parameter): name for name, parameter in self._own.items()}
@@ -154,7 +154,7 @@ class StageModule(nn.Module):
                 for index, layer in enumerate(self._callables, start=self.first):
                     if at_layer is not None:
                         tensors = at_layer(index, tensors)
-                    seeded = index in self._seeded
+                    seeded = index in self._may_draw
                     result = self._drawing(index, layer, seed_of(index), tensors) if seeded else layer(*tensors)
                     tensors = result if isinstance(result, tuple) else (result,)
         finally:

@@ -133,10 +133,10 @@ def _by_statistic(saved: Saved, local_names: Mapping[str, str]) -> dict[str, dic
 
 
 def selected(tensors: Mapping[str, Tensor], kind: Kind, names: Collection[str] | None = None) -> Saved:
-    """The tensors of one kind among those of `stage_tensors`, of all or of some `names`: a `Load` of them."""
+    """Tensors of one kind from the output of `stage_tensors`, optionally only those of some `names`."""
     found: dict[str, dict[str, Tensor]] = {}
-    for text, tensor in tensors.items():
+    for text in (text for text in tensors if text.startswith(f"{kind}.")):
         name = TensorName.parse(text)
-        if name.kind is kind and (names is None or name.of in names):
-            found.setdefault(name.of, {})[name.key] = tensor
+        if names is None or name.of in names:
+            found.setdefault(name.of, {})[name.key] = tensors[text]
     return found

@@ -33,7 +33,8 @@ def draw(path: Path, cases: Sequence[Case]) -> str | None:
 
 
 def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
-    labels = [_label(case, distinguishing_names(cases)) for case in cases]
+    names = distinguishing_names(cases)
+    labels = [_label(case, names) for case in cases]
     each = [case.prediction for case in cases]
     with figure(path, (4.6, 2.4, 2.4, 2.4), height=max(2.4, 0.24 * len(cases) + 1.0)) as (speed, idle, sent, memory):
         sizes = [p.batch_size for p in each]
