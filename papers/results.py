@@ -366,7 +366,7 @@ def with_steps(groups: Sequence[SweepGroup], found: Mapping[str, Slowdown]) -> l
         runs = list(group.runs)
         for column, slowdown in found.items():
             row = slowdown.rows[number]
-            taken = {seed: steps for seed, steps in row.amounts[STEPS].items() if math.isfinite(steps)} if row else {}
+            taken = {seed: steps for seed, steps in row.amounts.get(STEPS, {}).items() if math.isfinite(steps)}
             runs = [
                 replace(run, numbers={**run.numbers, column: taken[run.seeds]}) if run.seeds in taken else run
                 for run in runs

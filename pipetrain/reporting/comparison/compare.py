@@ -13,8 +13,8 @@ from pipetrain.engine.libraries.processes import usable_cores
 from pipetrain.reporting.comparison.contenders import (
     METRIC,
     Contender,
+    check_baseline,
     contenders_of,
-    distinguished,
 )
 from pipetrain.reporting.comparison.halving import Search, Trial, search
 from pipetrain.reporting.comparison.results import Comparison, Outcome, stored_cuts
@@ -73,9 +73,8 @@ def compare(
     cuts = {} if output is None else stored_cuts(output)
     with kept():
         contenders, left_out = _contenders(words, request, config_dir, cuts)
-        contenders = distinguished(contenders)
         baseline = request.baseline or contenders[0].method
-        _check_baseline(baseline, [each.method for each in contenders], left_out)
+        check_baseline(baseline, [each.method for each in contenders], left_out)
         jobs = request.jobs or max(1, usable_cores() // max(each.cores for each in contenders))
     end_s = math.inf if request.minutes is None else began + 60 * request.minutes
     folder = new_folder(Path("comparison")) if output is None else output
@@ -92,22 +91,17 @@ def compare(
     return found
 
 
-def _check_baseline(baseline: str, methods: Sequence[str], left_out: Sequence[str]) -> None:
-    if baseline not in methods:
-        choices, why = ", ".join(dict.fromkeys(methods)), "".join(f"; {line}" for line in left_out)
-        raise ConfigError(f"--baseline {baseline}: is not compared; choose from {choices}{why}")
-
-
 def _contenders(
     words: Sequence[str], request: Request, config_dir: Path | None, cuts: Mapping[str, Sequence[str]]
 ) -> tuple[list[Contender], list[str]]:
     """`contenders_of` the words and the target's metric; an error about that metric names `--target`."""
+    asked = request.tune, request.tuning_seeds, config_dir, cuts, request.baseline
     if request.target is None or request.target[0] == TRAIN_LOSS:
-        return contenders_of(words, request.tune, request.tuning_seeds, config_dir, cuts)
+        return contenders_of(words, *asked)
     metric, value = request.target
     setting = f"{METRIC}={metric}"
     try:
-        return contenders_of([*words, setting], request.tune, request.tuning_seeds, config_dir, cuts)
+        return contenders_of([*words, setting], *asked)
     except ConfigError as error:
         if not str(error).startswith(f"{setting}: "):
             raise

@@ -34,7 +34,7 @@ _AVERAGE = "train.ema"
 _TUNABLE = ("loss", "lr_schedule", "method", "model", "optimizer")
 """Sections whose settings may be tuned, if their values leave the length and the predicted costs as they are."""
 _CHEAP = ("loss", "lr_schedule")
-"""Those that leave them in any case."""
+"""Sections whose settings never change length or costs."""
 _AS_SETTING = "as a setting with these values, it makes a configuration of each"
 _NO_CUTS = ("checkpoint", "debug", "launch", "log", "sweep", "trace")
 _CUTS = ("partition", "partition.stages", "partition.replicated", "partition.replicas")
@@ -79,7 +79,12 @@ class Contender:
     @property
     def name(self) -> str:
         """The settings that distinguish it."""
-        return name_of(self.differing) or self.method
+        return name_of(self.named)
+
+    @property
+    def named(self) -> Mapping[str, str]:
+        """The settings that distinguish it, or else its method."""
+        return self.differing or {"method": self.method}
 
     @property
     def run_words(self) -> tuple[str, ...]:
@@ -100,6 +105,7 @@ def contenders_of(
     tuning_seeds: int = 1,
     config_dir: Path | None = None,
     cuts: Mapping[str, Sequence[str]] = {},
+    baseline: str | None = None,
 ) -> tuple[list[Contender], list[str]]:
     """The configurations that the words make, checked as runs are before they begin. Their pipelines are measured.
 
@@ -112,14 +118,17 @@ def contenders_of(
         tuning_seeds: number of seeds of each trial.
         config_dir: folder of choices of the user's own.
         cuts: `cut_key` of a configuration -> its `cut`, as an earlier call has planned it.
+        baseline: a method that is to be among them; None for any.
 
     Raises:
-        ConfigError: one of the runs cannot work.
+        ConfigError: one of the runs cannot work, or none has the baseline.
         DataError: the data set's own code fails.
     """
     given = _names(words)
     axes = [_axis(word, given) for word in tune]
     every = _configurations(with_choices_of(config_dir, words), given, {axis.name for axis in axes})
+    if baseline is not None:
+        check_baseline(baseline, [Composition.of(chosen).choices["method"] for chosen in every])
     for word in itertools.chain(*(axis.words for axis in axes)):
         composed([*every[0], word])  # a setting may not exist, or not have such a value
     contenders, left_out = [], {}
@@ -133,7 +142,18 @@ def contenders_of(
         raise next(iter(left_out.values()))
     common = set.intersection(*map(set, every))
     lines = [(" ".join(word for word in chosen if word not in common), error) for chosen, error in left_out.items()]
-    return contenders, [f"{name}: not compared: {error}" for name, error in lines]
+    return distinguished(contenders), [f"{name}: not compared: {error}" for name, error in lines]
+
+
+def check_baseline(baseline: str, methods: Sequence[str], left_out: Sequence[str] = ()) -> None:
+    """Checks that a method is compared; `left_out` are lines on configurations that are not.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if baseline not in methods:
+        choices, why = ", ".join(dict.fromkeys(methods)), "".join(f"; {line}" for line in left_out)
+        raise ConfigError(f"--baseline {baseline}: is not compared; choose from {choices}{why}")
 
 
 def _configurations(words: Sequence[str], given: Collection[str], tuned: Collection[str]) -> list[tuple[str, ...]]:
@@ -167,7 +187,7 @@ def check_cut(words: Sequence[str]) -> None:
 
 def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
     """The contenders with the settings that distinguish them."""
-    members = [_values(contender.words) for contender in contenders]
+    members = [values_of(contender.words) for contender in contenders]
     names = [name for name in dict.fromkeys(itertools.chain(*members)) if name != METRIC]
     differing = [name for name in names if len({member.get(name) for member in members}) > 1]
     differing.sort(key=lambda name: name != "method")
@@ -175,7 +195,7 @@ def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
     return [replace(contender, differing=short_settings(differing, member)) for contender, member in pairs]
 
 
-def _values(words: Sequence[str]) -> dict[str, str]:
+def values_of(words: Sequence[str]) -> dict[str, str]:
     """Setting -> value, as words have them."""
     return {name.lstrip("+"): value for name, _, value in (word.partition("=") for word in words)}
 

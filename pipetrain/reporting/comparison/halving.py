@@ -72,13 +72,11 @@ class Search:
     Attributes:
         trials: to run next; empty if the search has ended.
         best: the chosen candidate of a search that has ended; None if all diverged.
-        rivals: the candidates that are left.
         losses: of the trials that have led here.
     """
 
     trials: Sequence[Trial] = ()
     best: Candidate | None = None
-    rivals: Sequence[Candidate] = ()
     losses: Mapping[Trial, float] = field(default_factory=dict)
 
     @property
@@ -131,7 +129,7 @@ def search(axes: Sequence[Axis], rungs: Sequence[int], loss_of: Callable[[Trial]
     """
     rivals = list(itertools.product(*(axis.words for axis in axes)))
     if len(rivals) == 1 and not any(axis.extends for axis in axes):
-        return Search(best=rivals[0], rivals=rivals)
+        return Search(best=rivals[0])
     losses: dict[Trial, float] = {}
 
     def missing(steps: int) -> list[Trial]:
@@ -143,11 +141,11 @@ def search(axes: Sequence[Axis], rungs: Sequence[int], loss_of: Callable[[Trial]
     others: list[Candidate] = []
     for steps in rungs:
         if trials := missing(steps):
-            return Search(trials, rivals=rivals, losses=losses)
+            return Search(trials, losses=losses)
         while (further := _further(axes, rivals, others, losses, steps)) is not None:
             rivals.append(further)
             if trials := missing(steps):
-                return Search(trials, rivals=rivals, losses=losses)
+                return Search(trials, losses=losses)
         ranked = sorted(rivals, key=lambda rival: losses[rival, steps])  # equal ones in their order
         ranked = [rival for rival in ranked if losses[rival, steps] < math.inf]
         undecided = steps != rungs[-1] and _are_equal([losses[rival, steps] for rival in rivals])
@@ -155,7 +153,7 @@ def search(axes: Sequence[Axis], rungs: Sequence[int], loss_of: Callable[[Trial]
         rivals, others = ranked[:half], ranked[half:]
         if len(rivals) < 2 and not others:
             break
-    return Search(best=rivals[0] if rivals else None, rivals=rivals, losses=losses)
+    return Search(best=rivals[0] if rivals else None, losses=losses)
 
 
 def _further(

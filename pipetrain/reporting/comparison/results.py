@@ -1,6 +1,6 @@
-"""What the runs of a comparison come to so far, as a report, and the files in its folder."""
+"""Results of a comparison so far: its report, and the files in its folder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,8 +8,7 @@ from typing import Any
 
 from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.engine.files import strict_json
-from pipetrain.reporting.comparison.contenders import Contender, check_cut, cut_key
-from pipetrain.reporting.comparison.costs import Costs
+from pipetrain.reporting.comparison.contenders import Contender, check_cut, cut_key, values_of
 from pipetrain.reporting.comparison.halving import Search
 from pipetrain.reporting.comparison.runs import FAILED, PlannedRun
 from pipetrain.reporting.steps_to_loss import SHARE
@@ -19,7 +18,7 @@ from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, Curv
 from pipetrain.reporting.sweep.comparison import ComparedGroups
 from pipetrain.reporting.sweep.fastest import efforts_of, fastest_first, sentence_on
 from pipetrain.reporting.sweep.groups import SweepGroup, name_of, short_settings
-from pipetrain.reporting.sweep.slowdown import SECONDS, Slowdown, slowdowns
+from pipetrain.reporting.sweep.slowdown import SECONDS, Slowdown, slowdown_to
 from pipetrain.runner.terminal.text_table import counted, csv_table
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.throughput import ALL_THROUGHPUTS, PREDICTED
@@ -31,7 +30,7 @@ Ended = Sequence[tuple[PlannedRun, ComparedRun]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a contender.
+    """Runs of a contender, and the state of its tuning.
 
     Attributes:
         tuning: the state of its search.
@@ -47,13 +46,12 @@ class Outcome:
     @property
     def tuned(self) -> dict[str, str]:
         """The chosen settings and their values."""
-        words = (word.lstrip("+").partition("=") for word in self.tuning.best or ())
-        return {name: value for name, _, value in words}
+        return values_of(self.tuning.best or ())
 
     @property
     def group(self) -> SweepGroup:
         """The reported runs, named after what distinguishes the contender and what was chosen for it."""
-        own = self.contender.differing or {"method": self.contender.method}
+        own = self.contender.named
         named = {**own, **short_settings([*own, *self.tuned], self.tuned)}
         return SweepGroup(name_of(named), [_costed(*each) for each in self.reported], named)
 
@@ -66,8 +64,9 @@ def _costed(planned: PlannedRun, run: ComparedRun) -> ComparedRun:
     per_step = {name: value for name, value in run.per_step.items() if name != SECONDS}
     if costs.largest_stage is not None:
         numbers[PREDICTED_STAGE] = costs.largest_stage
-    if costs.step_s:
-        per_step[SECONDS] = costs.seconds(steps) / steps
+    seconds = costs.seconds if costs.step_s else None
+    if seconds:
+        per_step[SECONDS] = seconds(steps) / steps
         numbers[PREDICTED_STEP] = 1000 * per_step[SECONDS]
         if "samples" in per_step:
             numbers[PREDICTED] = per_step["samples"] / per_step[SECONDS]
@@ -76,16 +75,15 @@ def _costed(planned: PlannedRun, run: ComparedRun) -> ComparedRun:
         settings={**settings, "seed": planned.seed},
         numbers=numbers,
         per_step=per_step,
-        curves={name: _timed(curve, costs) for name, curve in run.curves.items() if name not in ALL_THROUGHPUTS},
-        seconds_of=costs.seconds if costs.step_s else None,
+        curves={name: _timed(curve, seconds) for name, curve in run.curves.items() if name not in ALL_THROUGHPUTS},
+        seconds_of=seconds,
     )
 
 
-def _timed(curve: Curve, costs: Costs) -> Curve:
+def _timed(curve: Curve, seconds: Callable[[float], float] | None) -> Curve:
     """The curve with predicted times."""
-    known = bool(costs.step_s)
     return [
-        point._replace(seconds=costs.seconds(point.step) if known and point.step is not None else None)
+        point._replace(seconds=None if seconds is None or point.step is None else seconds(point.step))
         for point in curve
     ]
 
@@ -118,7 +116,8 @@ class Comparison:
     def report(self) -> ComparedGroups:
         """The configurations with results, the fastest first, and the sentence that says whether the seeds decide."""
         shown = [each for each in self.outcomes if each.reported]
-        compared = ComparedGroups([each.group for each in shown], remarks=self.notes)
+        metric = self._baseline.contender.metric
+        compared = ComparedGroups([each.group for each in shown], evaluated=metric, remarks=self.notes)
         found = self._slowdown(shown, compared.groups)
         if found is None:
             return compared._replace(heads=[self._without_target])
@@ -139,15 +138,8 @@ class Comparison:
         """Steps and time to the target, over the baseline's; None until a run can say what the target is."""
         completed = [number for number, group in enumerate(groups) if group.completed]
         own = [number for number in completed if shown[number] is self._baseline]
-        usable = completed if self.target else own  # a given target needs no baseline
-        if not usable:
-            return None
-        target = dict([self.target]) if self.target else {}
-        try:
-            found = slowdowns(groups, (own or usable)[0], target)
-        except ConfigError:  # no loss was recorded, or none has fallen
-            return None
-        return next((each for each in found if each.name in (target or {TRAIN_LOSS})), None)
+        usable = own or (completed if self.target else [])  # a given target needs no baseline
+        return slowdown_to(groups, usable[0], *(self.target or (TRAIN_LOSS, None))) if usable else None
 
     @property
     def _without_target(self) -> str:
@@ -155,6 +147,8 @@ class Comparison:
         name = self._baseline.contender.name
         if not any(run.status == "completed" for _, run in self._baseline.reported):
             return f"No run of {name}, the baseline, has completed."
+        if self.target:
+            return f"No completed run of {name} has values of {self.target[0]}."
         return (
             f"{name} sets no target: its training loss is not recorded, or has not fallen after {SHARE:.0%} of its "
             "steps; --target or another --baseline sets one."

@@ -23,6 +23,7 @@ class ComparedGroups(NamedTuple):
     Attributes:
         groups: the rows.
         metric: the column that ranks them; None if they have another order.
+        evaluated: the metric of evaluations that is shown where no column ranks them; None for a usual one.
         skipped: runs that cannot be read.
         slowdowns: against a baseline, to one or more targets.
         heads: sentences that come first.
@@ -31,10 +32,16 @@ class ComparedGroups(NamedTuple):
 
     groups: Sequence[SweepGroup]
     metric: str | None = None
+    evaluated: str | None = None
     skipped: Sequence[ComparedRun] = ()
     slowdowns: Sequence[Slowdown] = ()
     heads: Sequence[str] = ()
     remarks: Sequence[str] = ()
+
+    @property
+    def shown(self) -> str | None:
+        """The column whose values and courses are shown first; None for a usual one."""
+        return self.metric or self.evaluated
 
 
 def collect(

@@ -15,11 +15,11 @@ _MORE_THAN_1 = math.nextafter(1.0, 2.0)
 def efforts_of(found: Slowdown) -> list[Values]:
     """What each row takes to the target by seed: time, or steps if the time of some row is unknown."""
     amount = SECONDS if _is_timed(found) else STEPS
-    return [row.amounts[amount] if row else {} for row in found.rows]
+    return [row.amounts.get(amount, {}) for row in found.rows]
 
 
 def _is_timed(found: Slowdown) -> bool:
-    return all(SECONDS in row.amounts for row in found.rows if row)
+    return all(SECONDS in row.amounts for row in found.rows if row.amounts)
 
 
 def fastest_first(efforts: Sequence[Values], excluded: Collection[int] = ()) -> list[int]:
@@ -88,7 +88,7 @@ def _early(found: Slowdown, rows: Iterable[int], own: Values) -> list[int]:
     They may be faster than they seem.
     """
     known = ((row, found.rows[row]) for row in rows)
-    return [row for row, each in known if each and own.keys() & set(each.at_first)]
+    return [row for row, each in known if own.keys() & set(each.at_first)]
 
 
 def _are_equal(ours: Values, theirs: Values) -> bool:
@@ -105,7 +105,7 @@ def _amount(found: Slowdown, groups: Sequence[SweepGroup], row: int, own: Values
 
 
 def _some(efforts: Values) -> str:
-    """With how many seeds the target was reached, if not with all."""
+    """Such as ` with 3 of 5 seeds` if some missed the target, else empty."""
     reached = len(_reached(efforts))
     return "" if reached == len(efforts) else f" with {reached} of {len(efforts)} seeds"
 

@@ -175,7 +175,7 @@ def distinct_names(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def name_of(settings: Mapping[str, str]) -> str:
-    """Such as `gpipe stages=4`, of settings by their short names."""
+    """Name such as `gpipe stages=4`, of settings by their short names."""
     return " ".join(value if name == _METHOD else f"{name}={value}" for name, value in settings.items())
 
 

@@ -54,9 +54,6 @@ class RowSlowdown:
     unsteady: bool = False
 
 
-_UNKNOWN = RowSlowdown({}, {})
-
-
 @dataclass(frozen=True)
 class Slowdown:
     """Slowdowns to one target.
@@ -67,7 +64,7 @@ class Slowdown:
         target: the value to reach.
         share: of the baseline's steps, after which its mean is the target; None if the user gave the target.
         width: number of steps that training losses are averaged over; None for evaluations.
-        rows: of every group; None for groups without a run that ended, or without such values.
+        rows: of every group; without amounts for groups without a run that ended, or without such values.
     """
 
     baseline: str
@@ -75,17 +72,17 @@ class Slowdown:
     target: float
     share: float | None
     width: float | None
-    rows: Sequence[RowSlowdown | None]
+    rows: Sequence[RowSlowdown]
 
     @property
     def goal(self) -> str:
-        """What is to be reached."""
+        """The target."""
         names = {TRAIN_LOSS: "training loss", _EVAL_LOSS: "evaluation loss"}
         return f"{names.get(self.name, self.name)} {self.target:.4g}"
 
     @property
     def heading(self) -> str:
-        """What is to be reached, and whose value that is."""
+        """The target, and the row that sets it."""
         whose = "" if self.share is None else f", that of {self.baseline} after {self.share:.0%} of its steps"
         return f"Slowdown to {self.goal}{whose}"
 
@@ -98,16 +95,12 @@ def baseline_of(groups: Sequence[SweepGroup], name: str) -> int:
     """
     labels = labels_of(groups)
     exact = [number for number, group in enumerate(groups) if name in (group.name, labels[number])]
-    found = exact or [number for number, group in enumerate(groups) if _has_all(group, name.split())]
+    found = exact or [number for number, group in enumerate(groups) if all(_has(group, word) for word in name.split())]
     if len(found) == 1:
         return found[0]
     which = f"{len(found)} rows have it: " if found else "no row has it; rows: "
     listed = ", ".join(groups[number].name for number in found or range(len(groups)))
     raise ConfigError(f"--baseline {name}: {which}{listed}")
-
-
-def _has_all(group: SweepGroup, words: Sequence[str]) -> bool:
-    return all(_has(group, word) for word in words)
 
 
 def _has(group: SweepGroup, word: str) -> bool:
@@ -135,7 +128,7 @@ def slowdowns(
     if not own.completed:
         raise ConfigError(f"--baseline {own.name}: none of its runs has completed")
     evaluated = [name for name in target if name != TRAIN_LOSS] or [_EVAL_LOSS]
-    found = [_slowdown(name, groups, baseline, target.get(name), share) for name in (TRAIN_LOSS, *evaluated)]
+    found = [slowdown_to(groups, baseline, name, target.get(name), share) for name in (TRAIN_LOSS, *evaluated)]
     if not any(found):
         raise ConfigError(
             f"--baseline {own.name}: it recorded no loss, or none that has fallen; log.every_steps and "
@@ -146,7 +139,7 @@ def slowdowns(
 
 @dataclass(frozen=True)
 class _Quantity:
-    """What falls, or rises, towards a target.
+    """A curve that moves towards a target.
 
     Attributes:
         name: `train_loss` or a metric of evaluations.
@@ -180,10 +173,13 @@ class _Quantity:
         return bool(losses) and losses[0] <= target
 
 
-def _slowdown(
-    name: str, groups: Sequence[SweepGroup], baseline: int, target: float | None, share: float
+def slowdown_to(
+    groups: Sequence[SweepGroup], baseline: int, name: str, target: float | None = None, share: float = SHARE
 ) -> Slowdown | None:
-    """None if the baseline has no such values, or has not improved after that share of its steps."""
+    """The slowdown to a value of `train_loss` or a metric; see `slowdowns`.
+
+    None if the baseline has no such values, or sets the target and has not improved after that share of its steps.
+    """
     own = [run for run in groups[baseline].ended.values() if run.status == "completed"]
     recorded = [run.losses for run in own if run.losses.steps] if name == TRAIN_LOSS else []
     sign = -1.0 if column_of(name, groups).higher else 1.0
@@ -219,9 +215,9 @@ def _row(
     target: float,
     amounts: Mapping[str, Values],
     baseline: Mapping[str, Values],
-) -> RowSlowdown | None:
+) -> RowSlowdown:
     if not amounts:
-        return None
+        return RowSlowdown({}, {})
     known = {amount: values for amount, values in amounts.items() if amount in baseline}
     ratios = {amount: slowdown(values, baseline[amount]) for amount, values in known.items()}
     early = [seed for seed, run in group.ended.items() if quantity.begins_at(run, target)]
@@ -237,7 +233,7 @@ def _steady(group: SweepGroup) -> bool:
 def table_of(found: Slowdown, groups: Sequence[SweepGroup]) -> list[tuple[str, ...]]:
     """Columns of a table, each with its head first; samples and tokens have ratios only where these differ."""
     columns = [("", *labels_of(groups))]
-    rows = [row or _UNKNOWN for row in found.rows]
+    rows = found.rows
     for amount in AMOUNTS:
         ratios = [row.over_baseline.get(amount) for row in rows]
         if any(ratios):
@@ -284,9 +280,11 @@ def notes_on(found: Sequence[Slowdown]) -> list[str]:
     if not found:
         return []
     smoothed = [f"; training losses are means over {each.width:.3g} steps" for each in found if each.width]
-    bounds = [f"{each.goal}: {_AT_FIRST}" for each in found if any(row.at_first for row in filter(None, each.rows))]
-    unsteady = any(row.unsteady for each in found for row in filter(None, each.rows))
-    busy = f"no time where the time of a step differs by {_STEADY:g} times between seeds, as on a busy machine"
+    bounds = [f"{each.goal}: {_AT_FIRST}" for each in found if any(row.at_first for row in each.rows)]
+    unsteady = any(row.unsteady for each in found for row in each.rows)
+    busy = (
+        f"no time where the time of a step differs by more than {_STEADY:g} times between seeds, as on a busy machine"
+    )
     return [
         *bounds,
         *([busy] if unsteady else []),
@@ -311,7 +309,7 @@ def as_content(found: Slowdown, groups: Sequence[SweepGroup]) -> dict[str, Any]:
             },
         }
         for group, row in zip(groups, found.rows, strict=True)
-        if row
+        if row.amounts
     ]
     named = {"baseline": found.baseline, "of": found.name, "target": found.target, "smoothed_over_steps": found.width}
     return {**named, "rows": rows}

@@ -184,7 +184,7 @@ class _Rows:
     def slowdown(self, panel: "Axes", found: Slowdown) -> None:
         """Slowdowns in steps with their intervals; an infinite one as a pale bar across the panel."""
         rows = ((index, found.rows[number]) for index, number in enumerate(self.numbers))
-        ratios = {index: row.over_baseline[STEPS] for index, row in rows if row and STEPS in row.over_baseline}
+        ratios = {index: row.over_baseline[STEPS] for index, row in rows if STEPS in row.over_baseline}
         ratios = {index: ratio for index, ratio in ratios.items() if not ratio.infinite[1]}
         widest = 1.4 * max((each.middle for each in ratios.values() if math.isfinite(each.middle)), default=1.0)
         for index, ratio in ratios.items():

@@ -33,7 +33,7 @@ def as_json(compared: ComparedGroups) -> str:
 
 def _group(group: SweepGroup, difference: Interval | None) -> dict[str, Any]:
     counted = group.counted
-    columns = sorted({name for run in counted for name in run.values})
+    columns = sorted(group.columns)
     runs = [
         {
             "path": str(run.path),
@@ -83,7 +83,7 @@ def write(compared: ComparedGroups, output: Path, title: str | None = None) -> l
     writers: dict[str, Callable[[Path], object]] = {
         "md": lambda path: write_whole(path, sweep_tables.markdown(compared)),
         "json": lambda path: write_whole(path, as_json(compared)),
-        "png": lambda path: draw(path, compared.metric, compared.groups, compared.slowdowns),
+        "png": lambda path: draw(path, compared.shown, compared.groups, compared.slowdowns),
         "html": lambda path: write_whole(path, page(title or output.name, compared)),
     }
     paths = {ending: output.with_name(f"{output.name}.{ending}") for ending in writers}

@@ -42,16 +42,16 @@ _COSTS = (
 
 def page(title: str, compared: ComparedGroups) -> str:
     """The document: a table that can be sorted, the courses of all metrics, and memory and staleness of the stages."""
-    groups, metric = compared.groups, compared.metric
+    groups = compared.groups
     runs = sum(len(group.runs) for group in groups)
     sign = "predicted, ~:" if compared.slowdowns else "predicted:"  # heads say predicted, cells of slowdowns have a ~
     lines = [*(note.replace("~:", sign) for note in notes(compared)), *not_completed(compared)]
     parts = {
         "HEADS": "\n".join(f'<p class="head">{escape(head)}</p>' for head in compared.heads),
         "COUNT": f"{counted(runs, 'run', 'runs')} of {counted(len(groups), 'configuration', 'configurations')}",
-        "TABLE": _results(metric, groups),
+        "TABLE": _results(compared),
         "NOTES": "\n".join(f"<p>{escape(line)}</p>" for line in lines),
-        "COURSES": "\n".join(_course(name, axis, groups) for name, axis in courses_of(metric, groups)),
+        "COURSES": "\n".join(_course(name, axis, groups) for name, axis in courses_of(compared.shown, groups)),
         "SETTINGS": _legend(groups),
         "SLOWDOWNS": "\n".join(_slowdown(each, groups) for each in compared.slowdowns),
         "STAGES": _stages(groups),
@@ -89,9 +89,9 @@ def columns_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[str]:
     return [name for name in dict.fromkeys(named) if name and any(group.values(name) for group in groups)]
 
 
-def _results(metric: str | None, groups: Sequence[SweepGroup]) -> str:
-    columns = []
-    for name in columns_of(metric, groups):
+def _results(compared: ComparedGroups) -> str:
+    groups, metric, columns = compared.groups, compared.metric, []
+    for name in columns_of(compared.shown, groups):
         column = column_of(name, groups)
         order = f' aria-sort="{"descending" if column.higher else "ascending"}"' if name == metric else ""
         means = [group.mean(name) for group in groups]

@@ -92,11 +92,12 @@ def _tables(compared: ComparedGroups) -> list[Columns]:
     costs = ["idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes"]
     costs += [PREDICTED_STAGE] if any(PREDICTED_STAGE in group.columns for group in groups) else []
     columns = [("", *labels_of(groups)), *((column_of(name).head, *cells(groups, name)) for name in costs)]
-    return [_results(groups, compared.metric), [*columns, (_STALENESS, *map(_staleness, groups))]]
+    return [_results(compared), [*columns, (_STALENESS, *map(_staleness, groups))]]
 
 
-def _results(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
-    evaluated = metric_of(groups, metric)
+def _results(compared: ComparedGroups) -> Columns:
+    groups, metric = compared.groups, compared.metric
+    evaluated = metric_of(groups, compared.shown)
     known = {name for group in groups for name in group.columns}
     known |= {"target_s"} if any(run.aims for group in groups for run in group.runs) else set()
     names = dict.fromkeys([metric or evaluated, evaluated, f"best_{evaluated}", *TO_TARGET])
