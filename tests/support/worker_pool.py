@@ -23,6 +23,7 @@ from pipetrain.runner.launch.worker import main, run_simulated
 from pipetrain.runner.partition.run_plan import Plan, StagePlan
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.components.data import build_data
+from pipetrain.runner.training.components.loss import build_metrics, falling_metrics
 from pipetrain.runner.training.components.replicas import replicated
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.timetable import timetable_of
@@ -88,15 +89,17 @@ def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path |
     asked = repr((case, changes))
     chosen = _SETTINGS.get(asked) or settings(case, **changes)
     _SETTINGS[asked] = chosen
+    data = build_data(chosen)
     return Job(
         settings=chosen,
         run=RunDirectory(run),
         plan=plan_of(bounds(num_stages), chosen.replicas.counts),
-        timetable=timetable_of(chosen, len(build_data(chosen).train)),
+        timetable=timetable_of(chosen, len(data.train)),
         placement=replicated(chosen.phases[0].schedule.build(), num_stages, chosen.replicas).placement(num_stages),
         threads=1,
         device=os.environ.get("DEVICE", "cpu"),
         resume=resume,
+        lower_is_better=falling_metrics(build_metrics(chosen), data.dataset),
     )
 
 

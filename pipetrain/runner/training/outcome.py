@@ -84,7 +84,7 @@ def _of_kind(kind: str, found: Sequence[Report]) -> list[Report]:
 
 
 def _throughput(job: Job, steady: Sequence[Report]) -> dict[str, float | None]:
-    """Samples and tokens per second over some intervals; None without any."""
+    """Samples, and perhaps tokens, per second of training; None if there are no intervals."""
     name = SIMULATOR if job.settings.executor.simulated else MEASURED
     units = {name: "samples", **({in_tokens(name): "tokens"} if steady and "tokens" in steady[0] else {})}
     seconds = sum(record["train_s"] for record in steady)

@@ -40,7 +40,7 @@ from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.planned_run import plan_run
 from pipetrain.runner.training.provenance import provenance
 from pipetrain.runner.training.resume import find_checkpoint, new_start, resumed
-from pipetrain.runner.training.whole_model import decoded_metrics, decoding_notes
+from pipetrain.runner.training.whole_model import decoded_metrics
 
 
 def prepare(settings: Settings, run: RunDirectory) -> Job:
@@ -84,7 +84,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     # what works together
     check_state(chain)
     changing = changing_method(settings.phases, phases)
-    decoded = decoded_metrics(settings, data.dataset, chain)
+    decoded, decoding_notes = decoded_metrics(settings, data.dataset, chain)
     notes = [
         *check_optimizer(settings.optimizer, chain, plan, phases, device),
         *check_model(settings, chain, data),
@@ -97,7 +97,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
         *check_data(settings, data, labels, trial.tokens, device),
         *check_replicas(settings, chain, plan, phases, timetable.steps_per_epoch),
         *check_pipeline(settings, chain, data.train, plan, phases, device),
-        *decoding_notes(settings, data.dataset, chain),
+        *decoding_notes,
     ]
     build_rate(settings, timetable)(0)
     if settings.eval.every_epochs and (evaluated := evaluation_dry_run(data, chain, trial, arithmetic)) is not None:

@@ -238,7 +238,7 @@ def _is_finished(
     """
     over = (
         f"resume={settings.resume}: {folder} is at step {state.step}, and this run ends at step "
-        f"{min(state.step, timetable.total_steps)}; {_way_on(state, settings, timetable)}"
+        f"{min(state.step, timetable.total_steps)}; {_how_to_continue(state, settings, timetable)}"
     )
     if state.step > timetable.total_steps:
         raise ConfigError(over)
@@ -261,8 +261,8 @@ def _what_is_left(state: TrainingState, timetable: Timetable) -> list[str]:
     return [due] if state.evaluation_due else []
 
 
-def _way_on(state: TrainingState, settings: Settings, timetable: Timetable) -> str:
-    """What lets a run that is over go on."""
+def _how_to_continue(state: TrainingState, settings: Settings, timetable: Timetable) -> str:
+    """The setting that lets a finished run continue, as the end of an error message."""
     if state.stopped_early(timetable) is not None:
         return "raise train.patience"
     if state.reached is not None:

@@ -265,6 +265,6 @@ def training_session(
 
 
 def _measured_minibatches(settings: Settings) -> MeasuredMinibatches | None:
-    """The minibatches whose staleness a run measures; None for none."""
+    """The minibatches whose staleness a run measures; None if it measures no staleness."""
     every = settings.log.staleness_every_steps
     return None if every is None else MeasuredMinibatches(every, with_gradients=settings.log.staleness_gradient)

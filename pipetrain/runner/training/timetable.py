@@ -97,7 +97,7 @@ def timetable_of(settings: Settings, steps_per_epoch: int) -> Timetable:
 
 
 def _ends(lengths: Sequence[int | None], total: int) -> list[int]:
-    """The step at which each phase ends; one of no length lasts until the end of the run."""
+    """The step after which each phase ends; a phase without a length lasts until the end of the run."""
     ends: list[int] = []
     for number, length in enumerate(lengths):
         start = ends[-1] if ends else 0

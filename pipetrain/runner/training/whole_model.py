@@ -145,23 +145,18 @@ def whole_model_metrics(
     return WholeModelMetrics(chain, decoding, options, settings.seed, hooks, chain.aliases())
 
 
-def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> tuple[str, ...]:
-    """Names of the metrics of generated texts; empty if evaluations generate none.
+def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> tuple[tuple[str, ...], list[str]]:
+    """Names of the metrics of generated texts, and a warning if evaluations generate none although the data set could.
 
     Raises:
         ConfigError: as `whole_model_metrics`.
     """
-    metrics = whole_model_metrics(settings, dataset, chain)
-    return () if metrics is None else tuple(metrics.decoding.metrics)
-
-
-def decoding_notes(settings: Settings, dataset: Any, chain: LayerChain) -> list[str]:
-    """A warning if evaluations generate no texts although the data set could decode."""
     decoding = DataSet(dataset).decoding
-    if decoding is None or not settings.eval.decode or not settings.eval.every_epochs:
-        return []
-    problem = problem_of(decoding, chain)
-    return [] if problem is None else [f"warning: evaluations generate no texts: {problem}"]
+    if decoding is None or not settings.eval.decode:
+        return (), []
+    if (problem := problem_of(decoding, chain)) is None:
+        return tuple(decoding.metrics), []
+    return (), [f"warning: evaluations generate no texts: {problem}"] if settings.eval.every_epochs else []
 
 
 def problem_of(decoding: Any, chain: LayerChain) -> str | None:

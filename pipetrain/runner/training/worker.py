@@ -10,7 +10,7 @@ from pipetrain.engine.libraries import lazy_compiler
 from pipetrain.engine.losses import NO_METRICS, Loss, Metrics
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.runner.training.components.data import Data, build_data
-from pipetrain.runner.training.components.loss import build_loss, build_metrics, falling_metrics
+from pipetrain.runner.training.components.loss import build_loss, build_metrics
 from pipetrain.runner.training.components.model import build_model
 from pipetrain.runner.training.components.pipeline import build_planned_phases
 from pipetrain.runner.training.job import Job
@@ -66,13 +66,12 @@ def build_in_worker(job: Job, data: Data, *, has_last_stage: bool) -> Components
             f"model: {len(chain)} layers here, but {plan.bounds[-1][1]} when the run was prepared; its code must "
             "build the same layers in every process"
         )
-    metrics = build_metrics(settings) if has_last_stage else NO_METRICS
     return Components(
         data,
         chain,
         job.timetable,
         phases=build_planned_phases(settings, job.timetable, plan, chain),
         loss=build_loss(settings, data.dataset),
-        metrics=metrics,
-        lower_is_better=falling_metrics(metrics, data.dataset),
+        metrics=build_metrics(settings) if has_last_stage else NO_METRICS,
+        lower_is_better=job.lower_is_better,
     )

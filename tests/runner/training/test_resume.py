@@ -19,7 +19,7 @@ from support.worker_pool import distributed, job, simulated
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.hooks import RunHooks
-from pipetrain.engine.stage.saved_state import stage_tensors
+from pipetrain.engine.stage.saved_state import Kind, TensorName, stage_tensors
 from pipetrain.runner.api.one_run import newest_step
 from pipetrain.runner.config.composition import settings_of
 from pipetrain.runner.tracking import records as records_of_runs
@@ -28,7 +28,6 @@ from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.run_lock import locked
 from pipetrain.runner.tracking.stored_settings import stored_settings
 from pipetrain.runner.training.checkpoint import contents, store
-from pipetrain.runner.training.checkpoint.tensor_name import Kind, TensorName
 from pipetrain.runner.training.checkpoint.writer import replace_progress
 from pipetrain.runner.training.resume import find_checkpoint
 from pipetrain.runner.training.session import training_session

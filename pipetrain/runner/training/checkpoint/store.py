@@ -18,7 +18,7 @@ from pipetrain.runner.config.schema import CheckpointConfig
 from pipetrain.runner.tracking.evaluations import lower_is_better
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
-from pipetrain.runner.training.checkpoint import manifest, tensor_file, tensor_name
+from pipetrain.runner.training.checkpoint import manifest, tensor_file
 from pipetrain.runner.training.checkpoint.progress import progress_fault
 
 PROGRESS, CONFIG = "progress.json", "config.json"
@@ -124,7 +124,7 @@ def problem(folder: Path) -> str | None:
         return f"{folder / PROGRESS}: damaged: {fault}"
     step = load_progress(folder)["step"]
     for name in sorted(listed):
-        if name.endswith(tensor_file.SUFFIX) and (fault := tensor_name.fault(folder / name, step)):
+        if name.endswith(tensor_file.SUFFIX) and (fault := tensor_file.fault(folder / name, step)):
             return f"{folder / name}: damaged: {fault}"
     with contextlib.suppress(ValueError, TypeError, KeyError, OSError):
         config = load_config(folder)

@@ -50,7 +50,7 @@ class Data:
         return {"train": self.train, "eval": self.evaluation}
 
     def fingerprints(self) -> Mapping[str, Fingerprint]:
-        """Those of `train`, by the samples that come first, and of `eval`, by some from its whole length."""
+        """A fingerprint of `train`, by the samples that come first, and of `eval`, by samples spread over it."""
         first = itertools.chain.from_iterable(self.train.minibatches(0))
         last = self.evaluation.samples_per_epoch - 1
         spread = sorted({last * part // (_COMPARED - 1) for part in range(_COMPARED)})
@@ -215,7 +215,11 @@ def check_labels(
 
 
 def check_vocabulary(model: Target, tokens: TokenRange | None) -> None:
-    """Compares the data set's vocabulary, if it declares one, with the model's; None if the model has none.
+    """Compares the data set's vocabulary, if it declares one, with the model's.
+
+    Args:
+        model: target of the model.
+        tokens: rows of the model's tables and tokens of the data set; None if the model looks up no ids.
 
     Raises:
         ConfigError: the model's is smaller.

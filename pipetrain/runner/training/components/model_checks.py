@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.data.interface import Split
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
@@ -14,6 +15,8 @@ from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.stateful_layer import stateful_layers
 from pipetrain.engine.models.ties import ties_between
 from pipetrain.engine.tensors import Tensors, storage_pointers
+from pipetrain.graph.conversion import Inputs
+from pipetrain.graph.example import Example
 from pipetrain.graph.recorder import plain_tensors
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.finegrained import check_tied_units
@@ -21,7 +24,16 @@ from pipetrain.runner.partition.run_plan import Plan
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.data import Data
 from pipetrain.runner.training.components.layers import copy_of
-from pipetrain.runner.training.components.model import check_cut, derived_notes, first_inputs
+from pipetrain.runner.training.components.model import derived_notes, first_inputs
+
+_PLAIN = ComputeOptions()
+_OTHER_IN_EVALUATION = (
+    "warning: in evaluation the layers return something else than the forward of {} itself, as where torch's fast path "
+    "of nn.TransformerEncoder clears padded positions (enable_nested_tensor=False turns it off); the metrics are those "
+    "of the layers"
+)
+_TOLERANCE = 0.05
+"""Relative, in lower precision: where a cast is left out, the numbers are only more precise."""
 
 
 def check_model(settings: Settings, chain: LayerChain, data: Data) -> Iterator[str]:
@@ -40,6 +52,50 @@ def check_model(settings: Settings, chain: LayerChain, data: Data) -> Iterator[s
     normalizes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in chain.module.modules())
     if normalizes and min(map(len, data.train.minibatches(0))) // settings.train.microbatches == 1:
         check_batch_norm(chain, data.example)
+
+
+def check_cut(
+    chain: LayerChain, inputs: Inputs, output: str | None, seed: int, arithmetic: ComputeOptions = _PLAIN
+) -> list[str]:
+    """Compares layers that were cut along a graph with the whole module, on the first samples.
+
+    In training their outputs, gradients and buffers have equal bits; in the precision of the run, the same outputs. In
+    evaluation, where torch has other kernels for whole modules, there is a note if they differ.
+
+    Args:
+        chain: the model, `recorded`; left as it is.
+        inputs: of a few samples.
+        output: entry of the module's result that goes to the loss; None: see `chain_of`.
+        seed: of the run.
+        arithmetic: of the run.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    # as with the recording itself, modules of torch that nothing else needs
+    from pipetrain.graph.equivalence import TOLERANCE, matches_eager, trains_like_eager
+
+    example, name = Example.of(inputs), type(chain.module).__name__
+    if not trains_like_eager(chain, example, output, seed):
+        raise ConfigError(
+            f"model: {name} cannot be cut into stages: in training, its layers give different outputs or gradients "
+            "than its own forward, for example because its first call differs; return an nn.Sequential whose children "
+            "are the layers, or a pipetrain.LayerChain(module, layers)"
+        )
+    tolerance = _TOLERANCE if arithmetic.mixed else TOLERANCE
+    with arithmetic.computing(torch.device("cpu")):
+        try:
+            same = matches_eager(chain, example, output, seed, tolerance)
+        except Exception:  # the forward itself cannot evaluate these inputs, which a cut does not change
+            return []
+    if same:
+        return []
+    if arithmetic.mixed:
+        raise ConfigError(
+            f"train.precision={arithmetic.precision}: in stages, {name} gives different outputs than as a whole, "
+            "because its forward depends on the dtypes of tensors; train.precision=fp32 works"
+        )
+    return [_OTHER_IN_EVALUATION.format(name)]
 
 
 def check_shared_weights(chain: LayerChain, plan: Plan, phases: Sequence[Phase], *, untie: bool) -> list[str]:

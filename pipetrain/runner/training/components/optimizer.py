@@ -1,4 +1,4 @@
-"""The optimizer of a stage, the learning rates that a run applies."""
+"""The optimizers of the stages, and their learning rates in each step."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

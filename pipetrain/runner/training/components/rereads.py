@@ -24,7 +24,7 @@ _PLAIN = ComputeOptions()
 
 
 def changing_method(settings: Sequence[PhaseSettings], phases: Sequence[Phase]) -> str | None:
-    """Name of the first method whose backward may find other weights than its forward read; None if there is none."""
+    """Name of the first method whose backward may read other weights than its forward; None if no method does."""
     named = zip(phases, settings, strict=True)
     return next((chosen.choices["method"] for phase, chosen in named if _backward_reads_others(phase.rules)), None)
 
@@ -134,7 +134,7 @@ def _computed_anew(chain: LayerChain, inputs: Tensors) -> Tensors:
 
 
 def _other_samples(tensor: Tensor) -> Tensor:
-    """As many samples as are tried, of random numbers; for integers, which may be indices, the last over and over."""
+    """Random samples in place of the tried ones; integers may be indices, so there the last sample is repeated."""
     first = tensor[:_SAMPLES]
     return torch.randn_like(first) if tensor.is_floating_point() else tensor[-1:].expand_as(first).clone()
 

@@ -21,13 +21,12 @@ from pipetrain.engine.executors.pipeline import build_stages
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.stage.base import Training
-from pipetrain.engine.stage.saved_state import stage_tensors
+from pipetrain.engine.stage.saved_state import Kind, stage_tensors
 from pipetrain.runner.config.schema import CheckpointConfig
 from pipetrain.runner.terminal.error_line import message
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint import contents, manifest, store
 from pipetrain.runner.training.checkpoint.store import Selection
-from pipetrain.runner.training.checkpoint.tensor_name import Kind
 from pipetrain.runner.training.finished.export import export
 
 TRAINING = Training(OptimizerFactory(sgd, half_decay), CrossEntropy())

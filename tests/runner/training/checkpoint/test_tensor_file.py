@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.stage.saved_state import Kind, TensorName
 from pipetrain.runner.training.checkpoint import tensor_file
-from pipetrain.runner.training.checkpoint.tensor_name import Kind, TensorName
 
 SHARED = torch.arange(6.0)
 TENSORS = {

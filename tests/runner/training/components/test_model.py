@@ -26,12 +26,12 @@ from pipetrain.runner.training.components.data import (
 )
 from pipetrain.runner.training.components.model import (
     build_model,
-    check_cut,
     derived_from_data,
     first_inputs,
     from_data,
 )
 from pipetrain.runner.training.components.model_checks import (
+    check_cut,
     check_model,
 )
 from pipetrain.runner.training.planned_run import plan_run
