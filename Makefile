@@ -30,12 +30,17 @@ export PYTHONDONTWRITEBYTECODE :=
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
+# $(call install,ENVIRONMENT,CONSTRAINTS,PACKAGES)
+define install
+$(PYTHON) -m venv $(1)
+$(1)/bin/pip install --quiet --no-compile --constraint $(2) $(3)
+@touch $@
+endef
+
 setup: $(VENV)/.installed  ## Create a virtual environment with pipetrain and the tested versions
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
-	@touch $@
+	$(call install,$(VENV),constraints.txt,--editable ".[dev]")
 
 demo: setup  ## Train ResNet-20 in two processes under PipeOptim on a bundled subset of Fashion-MNIST (about a minute)
 	$(BIN)/pipetrain run experiment=demo
@@ -47,9 +52,7 @@ test-engine: $(VENV_ENGINE)/.installed  ## Run the quick tests of pipetrain.engi
 	$(VENV_ENGINE)/bin/python -m pytest -m "not slow and not cuda" tests/engine
 
 $(VENV_ENGINE)/.installed: constraints.txt
-	$(PYTHON) -m venv $(VENV_ENGINE)
-	$(VENV_ENGINE)/bin/pip install --quiet --no-compile --constraint constraints.txt torch numpy pytest pytest-timeout hypothesis
-	@touch $@
+	$(call install,$(VENV_ENGINE),constraints.txt,torch numpy pytest pytest-timeout hypothesis)
 
 test-slow: setup  ## Run the tests that take longer
 	$(BIN)/python -m pytest -m "slow and not exhaustive and not cuda" -n 4 --dist worksteal
@@ -61,9 +64,7 @@ test-lower: $(VENV_LOWER)/.installed  ## Run part of the quick tests on the lowe
 	$(VENV_LOWER)/bin/python -m pytest -m "not slow and not cuda" -n 3 --dist worksteal $(LOWER_TESTS)
 
 $(VENV_LOWER)/.installed: pyproject.toml constraints-lower.txt
-	$(PYTHON) -m venv $(VENV_LOWER)
-	$(VENV_LOWER)/bin/pip install --quiet --no-compile --constraint constraints-lower.txt --editable ".[test]"
-	@touch $@
+	$(call install,$(VENV_LOWER),constraints-lower.txt,--editable ".[test]")
 
 test-cuda: setup  ## Run the tests that need CUDA devices, one to four of them; the end lists what was skipped and why
 	$(BIN)/python -m pytest -m cuda $(PYTEST)
@@ -87,7 +88,7 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 site: setup  ## Build the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), replicas, simulation, the start, and loading
+bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), replicas, simulation, the host's time, fine-grained pipelines, the start, and loading
 	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done
 	for model in resnet56 alexnet; do $(BIN)/python benchmarks/replicas.py --model $$model || exit 1; done
 	$(BIN)/python benchmarks/simulated.py

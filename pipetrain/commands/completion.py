@@ -6,7 +6,6 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from pipetrain.engine.errors import ConfigError, ExitCode
 from pipetrain.runner.terminal.arguments import Subparsers, add_config_dir
@@ -106,57 +105,24 @@ def candidates(line: str, commands: _Parsers) -> list[str]:
     return []
 
 
-class _Command(NamedTuple):
-    """A command as argparse has it."""
-
-    parser: argparse.ArgumentParser
-
-    @property
-    def subcommands(self) -> _Parsers:
-        """Name -> parser, such as `runs` of `report`."""
-        found = [each.choices for each in self.parser._actions if isinstance(each, argparse._SubParsersAction)]
-        return found[0] if found else {}
-
-    @property
-    def flags(self) -> dict[str, argparse.Action]:
-        """Every spelling of its flags -> what it does."""
-        return {name: action for action in self.parser._actions for name in action.option_strings}
-
-    def flag_before(self, before: Sequence[str]) -> argparse.Action | None:
-        """The last of the words if it is a flag whose value follows."""
-        flag = self.flags.get(before[-1]) if before else None
-        return flag if flag and flag.nargs != 0 else None
-
-    @property
-    def long_flags(self) -> list[str]:
-        """Its flags that begin with two dashes and are shown."""
-        return [name for name, flag in self.flags.items() if name[:2] == "--" and flag.help != argparse.SUPPRESS]
-
-    @property
-    def positional(self) -> list[argparse.Action]:
-        """The words that it takes without a flag."""
-        return [action for action in self.parser._actions if not action.option_strings]
-
-    @property
-    def choices(self) -> list[str]:
-        """Those of its positional words."""
-        return [str(choice) for action in self.positional for choice in action.choices or ()]
-
-
 def _choices(before: Sequence[str], word: str, commands: _Parsers) -> Iterable[str]:
     """Words that may follow the words `before`, some of which do not begin with `word`."""
     if not before:
         return ("--help", "--version") if word.startswith("-") else commands
-    command, before = _Command(commands[before[0]]), before[1:]
-    if command.subcommands and (before or not word.startswith("-")):
-        return _choices(before, word, command.subcommands)
-    if flag := command.flag_before(before):
+    parser, before = commands[before[0]], before[1:]
+    subcommands = [each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    if subcommands and (before or not word.startswith("-")):
+        return _choices(before, word, subcommands[0])
+    flags = {name: action for action in parser._actions for name in action.option_strings}
+    flag = flags.get(before[-1]) if before else None
+    if flag and flag.nargs != 0:  # its value follows
         return map(str, flag.choices or ())
     if word.startswith("-"):
-        return command.long_flags
-    if command.parser.get_default("takes_settings"):
-        return _settings_after(before, word, command.positional)
-    return command.choices
+        return [name for name, each in flags.items() if name[:2] == "--" and each.help != argparse.SUPPRESS]
+    positional = [action for action in parser._actions if not action.option_strings]
+    if parser.get_default("takes_settings"):
+        return _settings_after(before, word, positional)
+    return [str(choice) for action in positional for choice in action.choices or ()]
 
 
 def _settings_after(before: Sequence[str], word: str, positional: Sequence[argparse.Action]) -> list[str]:

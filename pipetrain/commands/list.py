@@ -78,7 +78,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """Prints the rows of one kind, or of each.
 
     Raises:
-        ConfigError: sizes are asked for of what has none, or there is no folder of this name.
+        ConfigError: --sizes is given for another group than models, or --config-dir names a wrong folder.
     """
     _check(options)
     kinds = [options.kind] if options.kind else list(_GROUPS)
@@ -101,8 +101,10 @@ def _lines(listed: Sequence[dict[str, Any]], head: str | None) -> list[str]:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.config_dir is not None and not options.config_dir.is_dir():
-        raise ConfigError(f"--config-dir {options.config_dir}: there is no such folder")
+    if options.config_dir is not None:
+        from pipetrain.runner.config.choices import check_own_folder
+
+        check_own_folder(options.config_dir)
     if options.sizes and options.kind not in (None, "models"):
         raise ConfigError(f"--sizes: {options.kind} have none; pipetrain list models --sizes")
 

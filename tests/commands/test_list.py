@@ -94,7 +94,7 @@ def test_choices_in_user_folder_are_listed_last(tmp_path, capsys, monkeypatch):
     rows = listed(capsys, "models", f"--config-dir={tmp_path}")
     assert rows[-1] == {"name": "mine", "summary": "A model of mine"}
     assert cli.carry_out(["list", "--config-dir", str(tmp_path / "nowhere")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    assert "the folder does not exist" in capsys.readouterr().err
 
 
 def test_narrow_terminal_folds_lines(monkeypatch, capsys):

@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import MISSING, OmegaConf
 
+from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.installed import installed_folders
 from pipetrain.runner.config.schema import TARGET, config_dir
 
@@ -126,6 +127,20 @@ def all_names(group: str, folder: Path | None = None) -> set[str]:
     """The same with `custom`, and unsorted."""
     homes = [home / group for home in _homes(folder)]
     return {path.relative_to(home).with_suffix("").as_posix() for home in homes for path in home.rglob("*.yaml")}
+
+
+def check_own_folder(folder: Path) -> None:
+    """Checks the folder of `--config-dir`.
+
+    Raises:
+        ConfigError: the folder does not exist, or a choice in it has the name of one of pipetrain's.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"--config-dir {folder}: the folder does not exist")
+    for own in sorted(config_dir().rglob("*/*.yaml")):
+        name = own.relative_to(config_dir())
+        if (theirs := folder / name).is_file() and theirs.read_bytes() != own.read_bytes():
+            raise ConfigError(f"--config-dir {folder}: {name} has the name of one of pipetrain's choices; rename it")
 
 
 def section(group: str, name: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from pipetrain.engine.errors import ConfigError, as_configured
 from pipetrain.runner.config.checks import check
-from pipetrain.runner.config.choices import all_names, with_own_names
+from pipetrain.runner.config.choices import all_names, check_own_folder, with_own_names
 from pipetrain.runner.config.installed import register_configuration
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.optimizer import OptimizerSettings
@@ -123,12 +123,7 @@ def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
     """
     if folder is None:
         return list(words)
-    if not folder.is_dir():
-        raise ConfigError(f"--config-dir {folder}: the folder does not exist")
-    for own in sorted(config_dir().rglob("*/*.yaml")):
-        name = own.relative_to(config_dir())
-        if (theirs := folder / name).is_file() and theirs.read_bytes() != own.read_bytes():
-            raise ConfigError(f"--config-dir {folder}: {name} has the name of one of pipetrain's choices; rename it")
+    check_own_folder(folder)
     return [*words, search_path([folder.resolve()])]
 
 

@@ -16,7 +16,7 @@ from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.engine.failure import described
 from pipetrain.runner.config.instantiate import OBJECT, Target
 from pipetrain.runner.config.schema import OPEN_SECTIONS, TARGET, ModelConfig
-from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.config.settings import OF_EVERY_MODEL, Settings
 from pipetrain.runner.config.suggestions import did_you_mean
 
 SECTIONS = (
@@ -30,7 +30,7 @@ _COLLECTIONS: Mapping[str, tuple[Any, str]] = {
 _FUNCTIONS = ("optimizer", "lr_schedule")
 """Sections that take a function, which is called with parameters or an optimizer."""
 _NOT_COPIED = ("dataset", "callbacks")
-_OF_NO_OBJECT = {each.name for each in fields(ModelConfig)} - {"untie", "output", "weights", "strict"}
+_OF_NO_OBJECT = {each.name for each in fields(ModelConfig)}.difference(OF_EVERY_MODEL)
 """Options of a model that say what it must know of the data."""
 _OF_ALL_METRICS = {"higher_is_better"}
 

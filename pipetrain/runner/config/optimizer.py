@@ -1,13 +1,14 @@
 """The settings of the optimizer, and of the groups of parameters that it updates with other options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Self
 
 from pipetrain.engine.errors import ConfigError, as_configured, check_flag, check_whole
 from pipetrain.engine.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE, SHARE, NumberRange
 from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.schema import UpdateConfig
 
 _RANGES = {
     "momentum": BELOW_ONE,
@@ -20,7 +21,7 @@ _RANGES = {
     "initial_accumulator_value": NOT_NEGATIVE,
 }
 _FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
-_OF_EVERY_OPTIMIZER = ("lr", "clip_norm", "error_feedback", "lr_by_delay", "momentum_by_stage", "groups")
+_OF_EVERY_OPTIMIZER = tuple(each.name for each in fields(UpdateConfig))
 """Settings that are not options of the target."""
 _OURS = ("torch.optim.", "pipetrain.engine.optim.", "pipetrain.zoo.optim.")
 """Beginnings of targets whose options have these ranges; in a user's own they may mean something else."""
@@ -108,7 +109,9 @@ class OptimizerSettings:
         """
         options = {key: value for key, value in section.items() if key not in _OF_EVERY_OPTIMIZER}
         lr, clip_norm, feedback, by_delay, momenta, entries = map(section.get, _OF_EVERY_OPTIMIZER)
-        for name, value in (("lr", lr), ("clip_norm", clip_norm), ("error_feedback", feedback)):
+        if lr is not None:
+            POSITIVE.check("optimizer.lr", lr)
+        for name, value in (("clip_norm", clip_norm), ("error_feedback", feedback)):
             if value is not None:
                 POSITIVE.check(f"optimizer.{name}", value, "or null for none")
         if by_delay is not None:

@@ -76,16 +76,18 @@ def check_read(config: DictConfig, choices: Mapping[str, str]) -> None:
     entries = plain["phases"]
     if not isinstance(entries, list) or any("names" in entry for entry in entries if isinstance(entry, dict)):
         return  # no phases, or they are written out and refer to nothing
-    read = set(re.findall(r"\$\{([\w.]+)\}", str(entries)))
+    read = list(dict.fromkeys(re.findall(r"\$\{([\w.]+)\}", str(entries))))
     for part in _PARTS:
-        given = plain[part]
-        if TARGET in given:  # used by phases that name none
+        given, works = plain[part], [each for each in read if each.startswith(f"{part}.")]
+        is_preset = TARGET not in given
+        if not is_preset:  # used by phases that name none
             is_used = part in read or any(not isinstance(entry, dict) or entry.get(part) is None for entry in entries)
             given = {} if is_used else _changed(part, given, choices.get(part))
         for key, value in given.items():
             if (setting := f"{part}.{key}") not in read:
-                near = did_you_mean(setting, [each for each in read if each.startswith(f"{part}.")])
-                hint = near or f"; set it inside a phase, such as {{{part}: {{name: ..., {key}: ...}}}}"
+                inside = f"; set it inside a phase, such as {{{part}: {{name: ..., {key}: ...}}}}"
+                otherwise = f"; choose from {', '.join(works)}" if is_preset and works else inside
+                hint = did_you_mean(setting, works) or otherwise
                 raise ConfigError(f"{setting}={as_configured(value)}: no phase reads it{hint}")
 
 

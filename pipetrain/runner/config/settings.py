@@ -68,7 +68,7 @@ def _check_keys(input_key: Any, target_key: Any) -> None:
         raise ConfigError(f"dataset.input_key={as_configured(input_key)}: requires dataset.target_key")
 
 
-_OF_EVERY_MODEL = ("weights", "strict", "untie", "output")
+OF_EVERY_MODEL = ("weights", "strict", "untie", "output")
 """`model.*` options that pipetrain handles; the rest go to the target."""
 
 
@@ -98,9 +98,9 @@ class ModelSettings:
         Raises:
             ConfigError: there is no target, or a value is of another type.
         """
-        left = {*_OF_EVERY_MODEL, *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
+        left = {*OF_EVERY_MODEL, *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
         options = {key: value for key, value in section.items() if key not in left}
-        weights, strict, untie, output = (section[name] for name in _OF_EVERY_MODEL)
+        weights, strict, untie, output = (section[name] for name in OF_EVERY_MODEL)
         check_flag("model.strict", strict)
         check_flag("model.untie", untie)
         if not strict and weights is None:

@@ -10,14 +10,12 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pipetrain.engine.errors import is_whole
 from pipetrain.engine.files import strict_json
 from pipetrain.engine.libraries.processes import machine_id
-
-if TYPE_CHECKING:
-    from pipetrain.runner.launch.stores import Board
+from pipetrain.runner.launch.stores import Board
 
 BEAT_SECONDS = 0.5
 """Seconds between two heartbeats of a worker."""
@@ -120,12 +118,12 @@ class Heartbeat:
             return True
         return False
 
-    def publish(self, store: "Board") -> None:
+    def publish(self, store: Board) -> None:
         """Publishes this heartbeat to the other processes."""
         store.set(key_of(self.process), json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, store: "Board", process: int) -> Self | None:
+    def read(cls, store: Board, process: int) -> Self | None:
         """The newest heartbeat of a worker; None if there is none, or another program has written the entry."""
         if not store.check([key_of(process)]):
             return None

@@ -138,7 +138,7 @@ class ProgressBar:
     def update(self, record: Record) -> None:
         """Shows one record of metrics.jsonl."""
         show = {
-            "start": self._start, "interval": self._step, "epoch": self._end_epoch, "eval": self._end_epoch,
+            "start": self._start, "interval": self._step, "epoch": self._end_epoch, "eval": self._print_epoch,
             "warning": self._warn,
         }.get(record["kind"])  # fmt: skip
         if show is not None:
@@ -166,11 +166,12 @@ class ProgressBar:
         return f"epoch {epoch}/{self._length.epochs}"
 
     def _end_epoch(self, record: Record) -> None:
-        """Prints the line of an epoch, at its last record."""
-        if record["kind"] == "epoch":
-            self._train_loss = record["loss"]
-            if self._evaluates(record):
-                return
+        self._train_loss = record["loss"]
+        if not self._evaluates(record):
+            self._print_epoch(record)
+
+    def _print_epoch(self, record: Record) -> None:
+        """Prints the line of an epoch, at its last record: the evaluation, if one follows."""
         metrics = " ".join(f"{name} {format_metric(value)}" for name, value in metrics_of(record).items())
         loss = "" if self._train_loss is None else f"train loss {self._train_loss:.4f}"
         parts = [self._of(record["epoch"]), f"step {record['step']}", loss, f"eval {metrics}" if metrics else ""]

@@ -186,6 +186,7 @@ seed=${oc.env:NOPE} -> seed:
 model=resnet20 dataset=austen -> model=resnet20 dataset=austen: the model is for image classification, the data set
 model=gpt dataset=multi30k -> model=gpt dataset=multi30k: the model is for language modeling, the data set for transl
 method=pipemare_w +method.decya=3 -> method.decya=3: no phase reads it; did you mean method.decay?
+method=pipemare_w +method.scale=3 -> method.scale=3: no phase reads it; choose from method.warm_up_epochs, method.t1,
 method=pipemare method.decay=0.1 phases=[{schedule:gpipe,method:gpipe,epochs:1},{method:pipemare}] -> method.decay=0.1
 +optimizer.momentun=0.3 -> optimizer.momentun=0.3: torch.optim.SGD has no such parameter; did you mean optimizer.mom
 +schedule.dept=3 -> schedule.dept=3: pipetrain.engine.schedules.one_f_one_b.OneFOneB has no such parameter
