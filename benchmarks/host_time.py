@@ -4,7 +4,8 @@
 64 with their ReLUs, on four samples, with fused AdamW and one thread: its kernels take next to no time, as on a GPU,
 where the host only launches them. All stages are simulated in this process. Times are seconds of the thread that
 computes, so other processes hardly change them. In every round the plain loop and each row take their steps in turn;
-the time of a kind of operation is its lower quartile within a round, and the ratio of a row the median over rounds.
+a kind of operation counts with the lower quartile of its times in a round, and the ratio of a row is the median over
+rounds.
 
 Calls are operations that reach torch's dispatcher, those of autograd included.
 """

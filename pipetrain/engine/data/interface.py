@@ -1,8 +1,8 @@
 """The interface of a data set: the members of its splits and of the object that holds them, required and optional.
 
-Any object with the required members is a data set, such as a `torch.utils.data.Dataset` with a length: none has to
-inherit from a class of this module. `Split` and `DataSet` read the members of such an object, and return the default of
-an optional one that it lacks.
+Any object with the required members is a data set, such as a `torch.utils.data.Dataset` with a length. It inherits from
+no class of this module. `Split` and `DataSet` read the members of such an object, and return the default of an optional
+one that it lacks.
 """
 
 from collections.abc import Callable, Sequence
@@ -136,7 +136,7 @@ class DataSet(_Members):
         """Metrics that evaluations compute from the whole model, such as BLEU; None by default.
 
         An object with `metrics`, their names, and `measure(model, options)`, which returns a `MetricValue` for each.
-        Optional are `lower_is_better`, names of those that fall as the model improves, and `problem(chain)`, the reason
-        why it cannot decode with a model, or None.
+        It may also have `lower_is_better`, the names of metrics that fall as the model improves, and `problem(chain)`,
+        which returns the reason why it cannot decode with a model, or None.
         """
         return self._member("decoding")

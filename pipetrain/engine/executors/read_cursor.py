@@ -41,7 +41,7 @@ class ReadCursor(Generic[AnyStage]):
 
     @property
     def opens(self) -> int:
-        """Number of minibatches that the next operation starts: 0 or 1, for a replica plus those before it."""
+        """Number of minibatches that begin with the next operation, those that other replicas carry out included."""
         return max(0, self.next.operation.minibatch - self._entered) if self.next is not None else 0
 
     def end_before(self, minibatch: int) -> None:

@@ -39,29 +39,29 @@ def group_settings(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_settings(group: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
-    """State name -> value of the settings that the optimizer has changed since `made`, the group's `group_settings`."""
+    """State name -> value of each setting that the optimizer has changed; `made` is the earlier `group_settings`."""
     own = {key: value for key, value in group.items() if key not in OURS}
     return {f"{GROUP}{key}": value for key, value in own.items() if _differ(value, made.get(key))}
 
 
 def common_state(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Any]:
-    """State name -> value of what the optimizer keeps for no weight.
+    """State name -> value of the state that the optimizer keeps under names of its own choice, not under weights.
 
     Raises:
-        ConfigError: it is kept under something else than text.
+        ConfigError: a name of such state is not a string.
     """
     weights = set(parameters.values())
     common: dict[Any, Any] = {key: value for key, value in optimizer.state.items() if key not in weights}
     if others := [key for key in common if not isinstance(key, str)]:
         raise ConfigError(
-            f"optimizer: {type(optimizer).__name__} keeps state under a {type(others[0]).__name__}, which checkpoints "
-            "cannot name; they hold what is kept under weights and under text"
+            f"optimizer: {type(optimizer).__name__} keeps state under a {type(others[0]).__name__}, which cannot be "
+            "saved in a checkpoint; use the weights or strings as keys of `state`"
         )
     return {f"{_COMMON}{key}": value for key, value in common.items()}
 
 
 def as_tensors(optimizer: Optimizer, values: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Values by state name as tensors, without those that are None.
+    """The values as tensors, by the same names, without values that are None.
 
     Raises:
         ConfigError: one is neither a tensor nor a number.

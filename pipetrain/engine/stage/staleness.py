@@ -29,7 +29,7 @@ class MeasuredMinibatches:
     """The minibatches that a run measures.
 
     Attributes:
-        every: n, for every n-th minibatch; they count from 1.
+        every: number n: every n-th minibatch is measured, counted from 1.
         with_gradients: True to compare their gradients with those on the newest weights as well.
     """
 

@@ -63,7 +63,8 @@ class TorchSchedule(Schedule):
         if uneven := [size for size in loader.sizes(0) if size % train.microbatches]:
             raise ConfigError(
                 f"train.microbatches={train.microbatches}: the last minibatch of an epoch has {uneven[0]} samples, and "
-                f"{name} takes microbatches of equal size only; set dataset.limit to a multiple"
+                f"{name} takes microbatches of equal size only; set dataset.limit to a "
+                f"multiple of {train.microbatches}"
             )
 
     @override
