@@ -1,4 +1,1 @@
-"""Imports of torch, torchvision and torch's compiler: fast, with any builds of them, and only where needed.
-
-Also calls of the system's C library.
-"""
+"""Imports of large and of optional packages, with any builds of torch and torchvision; calls of the system's C library."""

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pipetrain.engine.data.fingerprint import is_fingerprint
 from pipetrain.engine.errors import is_whole
 from pipetrain.runner.training.early_stopping import EarlyStopping
+from pipetrain.runner.training.fingerprint import is_fingerprint
 from pipetrain.runner.training.timetable import Timetable
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetrain.engine.data.fingerprint import difference, fingerprint_like
 from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError, one_line
@@ -20,6 +19,7 @@ from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
 from pipetrain.runner.training.checkpoint import manifest, tensor_file
 from pipetrain.runner.training.checkpoint.progress import progress_fault
+from pipetrain.runner.training.fingerprint import difference, fingerprint_like
 
 PROGRESS, CONFIG = "progress.json", "config.json"
 PARTIAL, OLD = ".partial", ".old"

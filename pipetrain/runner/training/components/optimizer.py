@@ -14,9 +14,9 @@ from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.optim.lr_schedules import LearningRateSchedule
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.optim.stage_optimizer import can_be_fused, common_rate, keep_proportions
-from pipetrain.engine.optim.torch_schedulers import TorchScheduler
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.training.components.torch_scheduler import TorchScheduler
 from pipetrain.runner.training.timetable import Timetable
 
 

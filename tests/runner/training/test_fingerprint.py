@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from pipetrain.engine.data.fingerprint import (
+from pipetrain.engine.data.loader import Loader
+from pipetrain.runner.training.fingerprint import (
     CHANGES,
     difference,
     fingerprint,
@@ -15,7 +16,6 @@ from pipetrain.engine.data.fingerprint import (
     is_fingerprint,
     unreliable_sample,
 )
-from pipetrain.engine.data.loader import Loader
 
 
 class Samples:
@@ -159,7 +159,7 @@ def test_samples_of_another_fingerprint_are_read_once_or_twice():
 
 def test_slow_samples_are_not_read_on(monkeypatch):
     clock = iter([0.0, 0.1, 0.2, 0.3])
-    monkeypatch.setattr("pipetrain.engine.data.fingerprint.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("pipetrain.runner.training.fingerprint.time.monotonic", lambda: next(clock))
     assert [*of(lambda i: (image(i), i))["read"]] == ["0", "1"]
 
 

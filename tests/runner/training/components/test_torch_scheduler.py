@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim import SGD, lr_scheduler
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.optim.torch_schedulers import TorchScheduler
+from pipetrain.runner.training.components.torch_scheduler import TorchScheduler
 
 
 def made(make, **options):
