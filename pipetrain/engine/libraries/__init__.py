@@ -1,1 +1,1 @@
-"""Imports of large and of optional packages, with any builds of torch and torchvision; calls of the system's C library."""
+"""Imports of large and of optional packages, with any builds of torch and torchvision, and calls of the C library."""
