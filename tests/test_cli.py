@@ -4,13 +4,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from support.cli import TINY, environment, pipetrain_here, records, run, run_here, summary
+from support.cli import TINY, pipetrain_here, records, run, run_here, summary
+from support.processes import python
 
 from pipetrain import __version__, cli
 from pipetrain.engine.errors import ExitCode
@@ -293,18 +293,12 @@ def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
 # -- processes of their own -------------------------------------------------------------------------------------------
 
 
-def python(tmp_path, code, **more):
-    """A process with this code."""
-    words, shown = [sys.executable, "-c", code], {"capture_output": True, "text": True, "timeout": 60}
-    return subprocess.run(words, cwd=tmp_path, env=environment(**more), **shown)
-
-
 def test_configuration_is_shown_or_refused_without_torch(tmp_path):
     code = (
         "import sys, pipetrain.cli as c; c.carry_out(['run', '--cfg', 'job']); "
         "c.carry_out(['run', 'optimizer.clip_norm=-1']); sys.exit('torch' in sys.modules)"
     )
-    done = python(tmp_path, code)
+    done = python(code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "_target_: pipetrain.engine.methods.pipeoptim.PipeOptim" in done.stdout
     assert done.stderr.startswith("pipetrain: error: optimizer.clip_norm=-1: ")
@@ -317,7 +311,7 @@ def test_help_and_version_need_neither_torch_nor_hydra(tmp_path):
         "    with contextlib.suppress(SystemExit): c.carry_out([word])\n"
         "sys.exit(sum(name in sys.modules for name in ('torch', 'numpy', 'matplotlib', 'hydra')))"
     )
-    done = python(tmp_path, code)
+    done = python(code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"pipetrain {__version__}\n")
     for command in ("run", "list", "eval", "export", "timeline", "report", "doctor"):
@@ -329,7 +323,7 @@ def test_process_of_outer_launcher_exits_without_abort(tmp_path):
         "import atexit, sys; from pipetrain import cli; atexit.register(print, 'rites'); "
         "sys.argv = ['pipetrain', 'list', 'methods']; cli.main()"
     )
-    alone, one_of_many = (python(tmp_path, code, **more) for more in ({}, {"RANK": "0"}))
+    alone, one_of_many = (python(code, cwd=tmp_path, **more) for more in ({}, {"RANK": "0"}))
     assert (alone.returncode, one_of_many.returncode) == (0, 0)
     assert alone.stdout == f"{one_of_many.stdout}rites\n"
 
@@ -344,5 +338,5 @@ def test_interrupt_during_exec_of_text_keeps_the_exit_code(tmp_path):
         "sys.argv = ['pipetrain', 'list']\n"
         "cli.main()\n"
     )
-    done = python(tmp_path, code)
+    done = python(code, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (ExitCode.INTERRUPTED, "pipetrain: interrupted\n")

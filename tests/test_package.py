@@ -1,11 +1,10 @@
 """The names that the package offers at its root."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.processes import python
 
 import pipetrain
 
@@ -35,4 +34,4 @@ def test_unknown_package_name_is_an_attribute_error():
 
 def test_importing_the_package_imports_no_torch():
     check = "import pipetrain, sys; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+    assert python(check).returncode == 0

@@ -1,12 +1,11 @@
 """The engine's own interface: a pipeline that takes any iterable of minibatches."""
 
 import copy
-import subprocess
-import sys
 from functools import partial
 
 import pytest
 import torch
+from support.processes import python
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -157,8 +156,7 @@ before = set(sys.modules)
 import pipetrain.engine
 from pipetrain.engine import Pipeline
 print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
+    loaded = set(python(code).stdout.split())
     assert "pipetrain" in loaded
     unwanted = {"hydra", "omegaconf", "tqdm", "tensorboard", "matplotlib", "torchvision", "yaml", "PIL"}
     assert loaded & unwanted == set()

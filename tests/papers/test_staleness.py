@@ -13,7 +13,7 @@ from pipetrain import cli
 
 
 @pytest.mark.slow
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(st.integers(1, 6), st.integers(1, 5))
 def test_every_staleness_measured_equals_its_closed_form(stages, microbatches):
     assert staleness.report(stages, microbatches, None)

@@ -73,11 +73,3 @@ def same_resumed(folder, case, stages, **changes):
     half = store.checkpoints(folder / "whole")[0]
     assert_same(simulated(job(folder / "again", case, stages, resume=half, **changes)), whole)
     return whole
-
-
-def same_everywhere(folder, case, stages, **changes):
-    """The summary of a simulated run of two epochs; a distributed one and one resumed after the first have its bits."""
-    changes = {"checkpoint": {"every_epochs": 1}, **changes}
-    whole = same_resumed(folder, case, stages, **changes)
-    assert_same(*distributed([job(folder / "other", case, stages, **changes)]), whole)
-    return whole

@@ -1,4 +1,4 @@
-"""A method with a running statistic of its own, defined here alone."""
+"""A method outside the package, with a running statistic that the package does not know."""
 
 from dataclasses import dataclass
 from typing import ClassVar

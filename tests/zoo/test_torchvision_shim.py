@@ -1,7 +1,7 @@
-import subprocess
-import sys
+"""torchvision is imported with and without its native library."""
 
 import pytest
+from support.processes import python
 
 # What a native library that loads does before torchvision's own check: the operators exist.
 AS_IF_LOADED = """
@@ -14,10 +14,6 @@ from pipetrain.zoo import torchvision_shim
 assert not torchvision_import._schemas
 """
 AS_IT_IS = "from pipetrain.zoo.torchvision_shim import datasets, models, transforms, v2; models.resnet18"
-
-
-def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.slow  # test_families.py imports it as well

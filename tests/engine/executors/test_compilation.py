@@ -1,4 +1,4 @@
-"""Layers are compiled for all shapes of a run before its stages are connected."""
+"""The sizes of microbatches that the layers of a run are compiled for."""
 
 from types import SimpleNamespace
 

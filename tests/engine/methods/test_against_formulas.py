@@ -27,7 +27,7 @@ from support.methods import (
     fitting_cases,
 )
 from support.pipelines import difference, half_decay
-from support.quick_cases import quick_cases
+from support.quick_cases import quick_cases, slow_unless
 from torch import nn
 
 from pipetrain.engine.methods.delayed import Delayed
@@ -44,11 +44,6 @@ from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop
 @pytest.mark.parametrize(("rule", "D", "N"), quick_cases())
 def test_methods_with_momentum_and_decay_equal_reference(rule, D, N):
     assert_close(run_plain(rule, D, N), run_by_hand(rule, D, N))
-
-
-def slow_unless(quick, cases):
-    """Parameters of which those that are not `quick` are left to the slow tests."""
-    return [pytest.param(*case, marks=[] if quick(*case) else pytest.mark.slow) for case in cases]
 
 
 OTHER_OPTIMIZERS = {"sgd": (4, 1), "adam": (3, 4), "adamw": (3, 2)}
@@ -165,7 +160,7 @@ SEGMENTED = ("gpipe", "pipemare", "stale", "pipedream_pipemare", "pipeoptim_back
     ),
 )
 @pytest.mark.parametrize(
-    "rule", [*SEGMENTED, *(pytest.param(f"pipemare_{part}", marks=pytest.mark.slow) for part in ("plain", "t1", "t2"))]
+    "rule", slow_unless(SEGMENTED.__contains__, [*SEGMENTED, "pipemare_plain", "pipemare_t1", "pipemare_t2"])
 )
 def test_recomputation_by_multistage_segments_equals_reference(rule, D, firsts, N):
     ours, theirs = run_pipeline(rule, D, N, recompute=firsts), run_by_hand(rule, D, N, recompute=firsts)

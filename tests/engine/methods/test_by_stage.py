@@ -7,6 +7,7 @@ from support import reference
 from support.against_reference import assert_close, run_by_hand, run_pipeline
 from support.methods import METHODS, MethodCase
 from support.pipelines import difference
+from support.quick_cases import FEW
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
@@ -21,8 +22,6 @@ from pipetrain.engine.schedules.replicas import Replicas
 from pipetrain.engine.schedules.round_robin import RoundRobin
 
 ALIKE = MethodCase(NaiveAsync(), PipeMareSchedule())
-QUICK, SLOW = [(1, 1), (3, 1), (6, 2)], [(2, 2), (4, 4), (5, 1), (5, 3)]
-GRID = [*QUICK, *(pytest.param(D, N, marks=pytest.mark.slow) for D, N in SLOW)]
 
 
 def delays(case, D, N):
@@ -32,7 +31,7 @@ def delays(case, D, N):
     return [context.rate_delay for context in rules.contexts]
 
 
-@pytest.mark.parametrize(("D", "N"), GRID)
+@pytest.mark.parametrize(("D", "N"), FEW)
 @pytest.mark.parametrize("rule", ["naive_async", "pipedream", "vertical_sync", "timeprest", "pipeoptim_backprop"])
 def test_rates_by_delay_equal_the_reference(rule, D, N):
     ours = run_pipeline(rule, D, N, lr_by_delay=7)
@@ -42,7 +41,7 @@ def test_rates_by_delay_equal_the_reference(rule, D, N):
         assert difference(theirs[1], run_by_hand(rule, D, N)[1]) > 1e-4
 
 
-@pytest.mark.parametrize(("D", "N"), GRID)
+@pytest.mark.parametrize(("D", "N"), FEW)
 def test_rates_by_delay_are_those_of_pipemare_under_its_schedule(D, N):
     plain = run_pipeline(ALIKE, D, N, lr_by_delay=7)
     assert plain[0] == run_pipeline("pipemare_t1", D, N)[0]

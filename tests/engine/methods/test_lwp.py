@@ -6,6 +6,7 @@ from support import reference
 from support.against_reference import assert_close, run_by_hand, run_pipeline
 from support.methods import METHODS, MethodCase
 from support.pipelines import batches, difference, pipeline, trained
+from support.quick_cases import GRID
 from torch import nn
 
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
@@ -37,28 +38,18 @@ def test_lwp_and_pipemare_do_not_go_on_from_the_statistic_of_each_other(first, t
 
 # -- stashed predictions -----------------------------------------------------------------------------------------------
 
-GRID = [
-    pytest.param(D, N, marks=[] if (D, N) in ((1, 1), (4, 1), (5, 3)) else pytest.mark.slow)
-    for D in range(1, 7)
-    for N in range(1, 5)
-    if (D, N) == (4, 1) or (D + N) % 2 == 0
-]
 
-
-@pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize(
-    ("case", "in_flight", "stashes"),
+    ("case", "in_flight", "recompute"),
     [
-        (LWP, reference.one_f_one_b, False),
-        (STASH, reference.one_f_one_b, True),
-        (CYCLE, reference.pipelined_backprop, True),
+        (LWP, reference.one_f_one_b, False),  # recomputes with the newest weights
+        *((STASH, reference.one_f_one_b, recompute) for recompute in (False, True)),
+        *((CYCLE, reference.pipelined_backprop, recompute) for recompute in (False, True)),
     ],
 )
 @pytest.mark.parametrize(("D", "N"), GRID)
-def test_lwp_equals_the_reference(case, in_flight, stashes, D, N, recompute):
-    if recompute and not stashes:
-        return  # which recomputes with the newest weights
-    formulas = reference.Formulas(in_flight, extrapolates=True, stashes=stashes)
+def test_lwp_equals_the_reference(case, in_flight, recompute, D, N):
+    formulas = reference.Formulas(in_flight, extrapolates=True, stashes=case.method.stash)
     theirs = run_by_hand(formulas, D, N, "adamw")
     ours = run_pipeline(case, D, N, "adamw", recompute=range(D) if recompute else None)
     assert_close(ours, theirs, 1e-9)

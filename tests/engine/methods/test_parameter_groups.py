@@ -10,6 +10,7 @@ from support import reference
 from support.against_reference import CUTS, assert_close, data, model, run_by_hand
 from support.methods import ASYNCHRONOUS, fitting
 from support.pipelines import batches, difference, half_decay, pipeline
+from support.quick_cases import slow_unless
 from torch import nn
 
 SCALE = 2.5
@@ -77,12 +78,15 @@ def quick(rule, N, kind):
 
 @pytest.mark.parametrize(
     ("rule", "N", "kind"),
-    [
-        pytest.param(*case, marks=[] if quick(*case) else pytest.mark.slow)
-        for case in product(["gpipe", *ASYNCHRONOUS], (1, 4), RULES)
-        if fitting(case[0], 4, case[1]) and not (case[0].startswith("spectrain") and case[2] == "adamw")
-    ],
-)  # spectrain takes momentum alone
+    slow_unless(
+        quick,
+        [
+            (rule, N, kind)
+            for rule, N, kind in product(["gpipe", *ASYNCHRONOUS], (1, 4), RULES)
+            if fitting(rule, 4, N) and not (rule.startswith("spectrain") and kind == "adamw")  # it takes momentum alone
+        ],
+    ),
+)
 def test_method_with_parameter_groups_equals_reference(rule, N, kind):
     ours, theirs = trained(rule, 4, N, kind), run_by_hand(rule, 4, N, optimizers=RULES[kind])
     assert_close((ours.losses, ours.state()), theirs, 1e-9)

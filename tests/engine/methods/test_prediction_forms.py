@@ -9,6 +9,7 @@ from support.against_reference import assert_close, run_by_hand, run_pipeline
 from support.methods import MethodCase
 from support.moments import groups_of_two, parameters
 from support.pipelines import difference, half_decay, trained
+from support.quick_cases import GRID
 from torch import nn
 
 from pipetrain.engine.errors import ConfigError
@@ -18,12 +19,6 @@ from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop
 
 CASES = {form: MethodCase(PipeOptim(form), OneFOneB()) for form in ("constant", "scheduled", "decaying")}
-GRID = [
-    pytest.param(D, N, marks=[] if (D, N) in ((1, 1), (4, 1), (5, 3)) else pytest.mark.slow)
-    for D in range(1, 7)
-    for N in range(1, 5)
-    if (D, N) == (4, 1) or (D + N) % 2 == 0
-]
 
 
 @pytest.mark.parametrize(

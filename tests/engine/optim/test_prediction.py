@@ -65,7 +65,7 @@ ALL = {
     ),
     "adagrad": (torch.optim.Adagrad, {"eps": epsilon(), "initial_accumulator_value": st.floats(0, 2), **DECAY}),
 }  # fmt: skip
-EXAMPLES = settings(max_examples=8, deadline=None)
+EXAMPLES = settings(max_examples=8)
 
 
 def stage_optimizer(kind, rate=0.1, dtype=torch.float64, device="cpu", **chosen):

@@ -113,7 +113,7 @@ def test_recomputing_steady_cycle_matches_its_list(schedule, N, firsts):
         assert operations[begin : begin + 2 * len(cycle)] == [op.moved(t) for t in (16, 17) for op in cycle]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.data())
 def test_period_is_that_of_the_operation_lists_played_for_long(data):
     D, N = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))

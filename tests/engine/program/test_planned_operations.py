@@ -32,7 +32,7 @@ from pipetrain.engine.schedules.operation import Kind, backward, forward
 from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.engine.schedules.sequential import Sequential
 
-QUICK = settings(max_examples=40, deadline=None)
+QUICK = settings(max_examples=40)
 asynchronous_rules = st.sampled_from(ASYNCHRONOUS)
 
 

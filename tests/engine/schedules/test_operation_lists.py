@@ -38,7 +38,7 @@ def choices():
 SCHEDULES = list(choices())
 SYNCHRONOUS = [each for each in SCHEDULES if each.synchronous]
 CONTINUOUS = [each for each in SCHEDULES if each.family in (Family.CONTINUOUS, Family.DOUBLE_BUFFERED)]
-QUICK = settings(max_examples=60, deadline=None)
+QUICK = settings(max_examples=60)
 
 schedules = st.sampled_from(SCHEDULES)
 stages = st.integers(1, 16)

@@ -58,7 +58,7 @@ def test_replicas_of_all_stages_alike_are_pipelines_side_by_side():
     assert {op.minibatch for op in lists[1]} == {1, 3}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(SCHEDULES),
     st.lists(st.integers(1, 4), min_size=1, max_size=4),

@@ -8,7 +8,7 @@ from papers.stability import lemmas
 from papers.stability.limits import largest_stable_step
 from papers.stability.quadratic import Quadratic
 
-QUICK = settings(max_examples=40, deadline=None)
+QUICK = settings(max_examples=40)
 
 
 @QUICK

@@ -19,7 +19,7 @@ from papers.stability.limits import (
 )
 from papers.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma
 
-QUICK = settings(max_examples=40, deadline=None)
+QUICK = settings(max_examples=40)
 FIG10 = Quadratic(40, 10, discrepancy=5.0, gamma=matched_gamma(40, 10))
 
 
@@ -99,7 +99,7 @@ def test_step_size_scales_with_one_over_the_curvature(model, scale):
     assert largest_stable_step(scaled) * scale == pytest.approx(largest_stable_step(model), rel=1e-7)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(models(longest=8))
 def test_recurrence_decays_below_the_limit_and_grows_above(model):
     limit = largest_stable_step(model)

@@ -1,12 +1,11 @@
 """`pipetrain plan`, and what `pipetrain run partition=file` makes of its file."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from support.cli import TINY, environment, refused, run_here, summary
+from support.cli import TINY, refused, run_here, summary
 from support.plans import VGG16
+from support.processes import python
 from support.worker_pool import settings
 
 from pipetrain import cli
@@ -83,7 +82,7 @@ def test_plan_of_a_stored_profile_needs_no_torch(tmp_path):
         f"assert c.carry_out(['plan', 'profile={VGG16}', '{GIGABYTE}']) == 0\n"
         "sys.exit('torch' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), check=True)
+    assert python(code, cwd=tmp_path).returncode == 0
     assert sorted(path.name for path in (tmp_path / "plan").iterdir()) == ["plan.json", "plan.png"]
 
 

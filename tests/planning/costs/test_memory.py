@@ -1,7 +1,5 @@
 """What schedule, method and optimizer keep of a stage, by the rules of SPEC's tables of methods."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -10,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from support.cli import environment
 from support.methods import MethodCase
 from support.pipelines import batches, pipeline
+from support.processes import python
 from support.worker_pool import phase, settings
 from torch import nn
 
@@ -137,7 +135,7 @@ SHAPES = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 def test_optimizer_state_is_predicted_to_the_byte(words):
     settings = composed(words).optimizer
 
-    @hypothesis_settings(max_examples=15, deadline=None)
+    @hypothesis_settings(max_examples=15)
     @given(SHAPES)
     def exact(shapes):
         weights = [ProfiledWeight(f"w{i}", shape, 4) for i, shape in enumerate(shapes)]
@@ -299,4 +297,4 @@ def test_built_in_methods_and_torchs_optimizers_are_planned_without_torch():
         "    MemoryModel.of(settings)\n"
         "sys.exit('torch' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
+    assert python(code).returncode == 0

@@ -46,7 +46,7 @@ def tried(layers, devices, memory):
             yield max(times), max(size / room for size, room in zip(kept, rooms, strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_limited_search_finds_what_trying_all_finds(data):
     layers = data.draw(LAYERS)
@@ -129,7 +129,7 @@ def ends(found):
     return [stage.last for stage in found.stages()]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(layers=ENOUGH_LAYERS, replicas=st.sampled_from([(2, 1), (1, 2, 1), (1, 1, 2)]))
 def test_search_finds_what_trying_all_cuts_finds(layers, replicas):
     def time_s(cuts):

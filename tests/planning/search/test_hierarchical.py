@@ -44,7 +44,7 @@ def stashed_bytes(layers, count, behind):
     ],
     ids=["paper", "ring"],
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(layers=LAYERS, workers=LEVELS)
 def test_search_finds_what_trying_all_pipelines_finds(costs, synchronization, layers, workers):
     bandwidths = (2.0, 1.0)[: len(workers)]
@@ -52,7 +52,7 @@ def test_search_finds_what_trying_all_pipelines_finds(costs, synchronization, la
     assert found.least() == pytest.approx(best_by_trying(layers, workers, bandwidths, synchronization))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(layers=LAYERS, limit=st.integers(20, 100))
 def test_search_under_a_memory_limit_finds_what_trying_all_finds(layers, limit):
     topology = Topology((3,), (2.0,), (Device(memory_bytes=limit),) * 3)

@@ -1,9 +1,7 @@
 """Targets get torchvision, also beside a torch that its native library was not built for."""
 
-import subprocess
-import sys
-
 import pytest
+from support.processes import python
 
 STAND_IN = """
 import torch
@@ -35,13 +33,5 @@ def test_target_of_the_users_own_imports_torchvision(tmp_path, native):
     defines = "import torch\nL = torch.library.Library('torchvision', 'DEF')\nL.define('nms(Tensor a) -> Tensor')\n"
     (tmp_path / "torchvision" / "__init__.py").write_text((defines if native else "") + STAND_IN)
     (tmp_path / "own.py").write_text(OWN)
-    done = python(USER, tmp_path)
+    done = python(USER, cwd=tmp_path)
     assert done.stdout == "True\n", done.stderr
-
-
-def python(code, folder, *empty):
-    for name in empty:
-        (folder / name).touch()
-    # the folder first, as the stand-in takes torchvision's place
-    code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)

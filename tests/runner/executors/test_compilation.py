@@ -1,4 +1,4 @@
-"""A run compiles its layers before its stages are connected."""
+"""What a run compiles, and that it imports no compiler where it compiles nothing."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Runs of a method with a running statistic of its own."""
+"""Runs of a method with a running statistic that the package does not know."""
 
 from support.equal_bits import assert_same, both_ways
 from support.worker_pool import job, simulated

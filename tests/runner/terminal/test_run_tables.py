@@ -84,7 +84,7 @@ def test_summary_says_how_the_run_ended_and_what_each_stage_did():
         ({"samples_per_second": 40.0, "tokens_per_second": 5000.0}, [["5,000 tokens/s"]]),
         (
             {"simulator_samples_per_second": 90.4, "predicted_samples_per_second": 160.2},
-            [["90.4 samples/s"], ["160 samples/s"]],
+            [["simulated at 90.4 samples/s"], ["as a pipeline 160 samples/s", "predicted"]],
         ),
         ({"eval_s": 0.25, "checkpoint_s": 2.56}, [["1.0 s", "evaluation 0.2 s", "checkpoints 2.6 s"]]),
         ({"eval_s": 0.01, "checkpoint_s": 0.01}, [["completed after 1 step, 1.0 s"]]),
@@ -93,7 +93,10 @@ def test_summary_says_how_the_run_ended_and_what_each_stage_did():
             [[], ["{top1: 66, loss: 1.5}", "step 8, epoch 2, 20.0 s"]],
         ),
         ({"target_metrics": {"top1": 66}, "target": None}, [[], ["{top1: 66}", "not reached"]]),
-        ({"status": "failed", "steps": 0, "wall_s": 0.04, "per_stage": [{"parameters": 3}]}, [["failed", "0 steps"]]),
+        (
+            {"status": "failed", "steps": 0, "wall_s": 0.04, "per_stage": [{"parameters": 3}]},
+            [["failed after 0 steps, 0.0 s"]],
+        ),
         (
             {"final": {"loss": 0.5, "top1": 81.0}, "best": {"loss": 0.5, "top1": 81.0}},
             [[], ["final  loss 0.5  top1 81", "also the best"]],

@@ -51,13 +51,13 @@ def test_choice_has_what_the_model_of_the_run_changes_of_it():
         ("dataset=nope", "no such dataset; choose from .*cifar10, .*mnist"),
         ("dataset=minst", "no such dataset; did you mean mnist"),
         ("dataset.rooot=6", "no such setting; did you mean dataset.root"),
-        ("dataset.evil=6", ""),
-        ("dataset.root=a,b", ""),
-        ("~dataset.root", ""),
+        ("dataset.evil=6", "not a setting of the chosen dataset|no such setting"),
+        ("dataset.root=a,b", "must set one setting to one value"),
+        ("~dataset.root", "must set one setting to one value"),
     ],
 )
 def test_change_that_cannot_be_made_is_refused_in_its_own_words(config, word, message):
-    with pytest.raises(ConfigError, match=f"^{word}: {message}"):
+    with pytest.raises(ConfigError, match=f"^{word}: ({message})"):
         changed(config, word)
     with pytest.raises(HydraException):
         parse_overrides(["dataset"])
@@ -154,7 +154,9 @@ def test_interpolation_in_stored_file_is_refused(run, monkeypatch):
     rewrite(run, "dataset.augment", "${oc.env:SECRET}")
     with pytest.raises(ConfigError) as caught:
         stored_settings(run, (), trust=True)
-    assert str(caught.value).startswith(f"{run.config}: dataset.augment=${{oc.env:SECRET}}: ")
+    assert str(caught.value).startswith(
+        f"{run.config}: dataset.augment=${{oc.env:SECRET}}: must be a value, not an interpolation"
+    )
     assert os.environ["SECRET"] not in str(caught.value)
 
 

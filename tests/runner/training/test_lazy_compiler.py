@@ -1,11 +1,10 @@
 """torch's compiler comes when something is compiled, and not before."""
 
-import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+from support.processes import python
 
 from pipetrain.runner.training import lazy_compiler
 
@@ -85,5 +84,5 @@ optimizer.step()
 
 @pytest.mark.slow
 def test_layer_compiles_after_optimizer_without_compiler():
-    done = subprocess.run([sys.executable, "-c", COMPILES], env=os.environ, capture_output=True, text=True, timeout=120)
+    done = python(COMPILES)
     assert done.returncode == 0, done.stderr

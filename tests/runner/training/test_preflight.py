@@ -222,6 +222,7 @@ def test_does_not_warn_if_microbatches_do_not_fill_pipeline(tmp_path, case):
 
 DEEP = {"_target_": "pipetrain.engine.schedules.one_f_one_b.OneFOneB"}
 FINE = "partition._target_=pipetrain.runner.partition.finegrained.FineGrained partition.stages=5"
+HOGWILD = "method._target_=pipetrain.engine.methods.hogwild.Hogwild method.seed=3 method.mean_delay=1.5"
 CONSTANT = "lr_schedule._target_=pipetrain.engine.optim.lr_schedules.Constant"
 REFUSED = """\
 gpipe FINE -> partition=finegrained
@@ -229,7 +230,7 @@ gpipe FINE executor.name=simulated trace=true -> trace=true
 gpipe FINE executor.name=simulated train.recompute=true -> train.recompute=true
 gpipe FINE executor.name=simulated train.precision=fp16 -> train.precision=fp16: partition=finegrained
 gpipe FINE executor.name=simulated partition.replicas=[2,1,1,1,1] -> partition.replicas=[2, 1, 1, 1, 1]
-naive_async method._target_=pipetrain.engine.methods.hogwild.Hogwild method.seed=3 method.mean_delay=1.5 -> method=
+naive_async HOGWILD -> method=Hogwild reads weights
 gpipe train.recompute_boundaries=[0] -> train.recompute_boundaries=[0]
 gpipe train.recompute_boundaries=[3] executor.name=simulated -> train.recompute_boundaries=[3]
 gpipe model._target_=HERE.frozen -> model: no parameter requires a gradient
@@ -245,7 +246,6 @@ gpipe optimizer.groups=[{match:[6.*,head]}] -> optimizer.groups[0].match=head
 gpipe optimizer.groups=[{max_dims:0}] -> optimizer.groups[0] (max_dims=0)
 gpipe optimizer.groups=[{match:'*.weight',max_dims:0}] -> optimizer.groups[0] (match=*.weight, max_dims=0)
 gpipe optimizer.groups=[{match:'*'},{max_dims:1}] -> optimizer.groups[1] (max_dims=1)
-gpipe optimizer.groups=[{max_dims:1,weight_deacy:0}] -> optimizer.groups[0].weight_deacy=0
 gpipe optimizer.groups=[{max_dims:1,lr:0.1}] -> optimizer.groups[0].lr=0.1
 gpipe optimizer.groups=[{max_dims:1,fused:false}] -> optimizer.groups[0].fused=false
 gpipe optimizer.groups=[{max_dims:1,nesterov:true,momentum:0}] -> optimizer.groups[0] (max_dims=1)
@@ -281,7 +281,9 @@ gpipe log.staleness_gradient=true log.staleness_every_steps=2 -> log.staleness_g
 @pytest.mark.parametrize("line", every(2, REFUSED.splitlines()))
 def test_run_that_cannot_work_is_refused_by_its_setting_before_it_starts(tmp_path, line):
     given, _, named = line.partition(" -> ")
-    case, *words = given.replace("FINE", FINE).replace("CONSTANT", CONSTANT).replace("HERE", __name__).split()
+    for short, words in {"FINE": FINE, "HOGWILD": HOGWILD, "CONSTANT": CONSTANT, "HERE": __name__}.items():
+        given = given.replace(short, words)
+    case, *words = given.split()
     changes = OmegaConf.to_container(OmegaConf.from_dotlist([word.replace(":", ": ") for word in words]))
     changes["partition"] = {**EVEN, **changes.get("partition", {})}
     if "schedule" in changes:

@@ -59,7 +59,7 @@ def drains(table, step):
     return ends_epoch or saves or step in table.phase_ends
 
 
-@quickly(max_examples=200, deadline=None)
+@quickly(max_examples=200)
 @given(timetables(), st.data())
 def test_drain_intervals_are_those_of_a_plain_loop_over_steps(table, data):
     first = data.draw(st.integers(0, table.total_steps))
@@ -77,7 +77,7 @@ def test_drain_intervals_are_those_of_a_plain_loop_over_steps(table, data):
         assert each.phase == sum(end <= each.start for end in table.phase_ends)
 
 
-@quickly(max_examples=200, deadline=None)
+@quickly(max_examples=200)
 @given(timetables())
 def test_run_drains_before_it_evaluates_or_saves(table):
     ends = {each.start + each.minibatches for each in table.intervals(0)}

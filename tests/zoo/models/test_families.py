@@ -3,6 +3,7 @@
 import copy
 import inspect
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hydra.utils import get_object, instantiate
 from omegaconf import OmegaConf
 from support.pipelines import assert_cuts_keep_gradients
+from support.quick_cases import slow_unless
 from torch import nn
 
 from pipetrain.engine.errors import ConfigError
@@ -49,11 +51,7 @@ def on_meta(name, shape=(3, 32, 32), classes=10):
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [
-        pytest.param(name, shape, marks=pytest.mark.slow if shape != PICTURES[1] else [])
-        for name in NAMES
-        for shape in PICTURES
-    ],
+    slow_unless(lambda _name, shape: shape == PICTURES[1], product(NAMES, PICTURES)),
 )
 def test_every_model_takes_every_image_size(name, shape):
     chain = on_meta(name) if shape == PICTURES[1] else on_meta(name, shape)

@@ -6,17 +6,12 @@ from functools import partial
 import pytest
 from support.against_reference import OPTIMIZERS, assert_close, run_by_hand, run_pipeline
 from support.equal_bits import bits
+from support.quick_cases import FEW
 from support.worker_pool import job, simulated
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.training.components.optimizer import build_torch_optimizer
-
-QUICK, SLOW = [(1, 1), (3, 1), (6, 2)], [(2, 2), (4, 4), (5, 1), (5, 3)]
-
-
-GRID = [*QUICK, *(pytest.param(D, N, marks=pytest.mark.slow) for D, N in SLOW)]
-
 
 OF_TORCH = {
     "momentum": {"_target_": "torch.optim.SGD", "momentum": 0.9, "weight_decay": 0.01},
@@ -32,7 +27,7 @@ def of_stages(section, pair=PAIR):
     return OptimizerSettings.of({**section, "lr": 0.1, "clip_norm": None, "momentum_by_stage": pair})
 
 
-@pytest.mark.parametrize(("D", "N"), GRID)
+@pytest.mark.parametrize(("D", "N"), FEW)
 @pytest.mark.parametrize(
     ("rule", "kind"),
     [("pipeoptim", "momentum"), ("pipeoptim", "adam"), ("pipeoptim", "adamw"), ("pipedream", "adamw")],

@@ -1,5 +1,6 @@
 """The optimizer of a run: its rates, its parameter groups, and a step that is tried."""
 
+import re
 from functools import partial
 
 import pytest
@@ -105,9 +106,20 @@ def test_further_name_of_tied_weight_is_refused(tmp_path):
     prepared(tmp_path, {"match": ["decoder.weight", "encoder.*"]}, model=TIED)
 
 
+@pytest.mark.parametrize(
+    ("option", "answer"),
+    [("weight_deacy", "; did you mean weight_decay?"), ("betas", "; it takes match, max_dims, lr_scale, momentum, ")],
+)
+def test_unknown_option_is_answered_with_those_of_the_optimizer(tmp_path, option, answer):
+    with pytest.raises(ConfigError, match=rf"^optimizer\.groups\[0\]\.{option}=0: .*{re.escape(answer)}"):
+        prepared(tmp_path, {"max_dims": 1, option: 0})
+
+
 def test_option_of_a_wrong_type_is_refused(tmp_path):
     lars = {"_target_": "pipetrain.engine.optim.lars.LARS"}
-    with pytest.raises(ConfigError, match=r"^optimizer"):
+    with pytest.raises(
+        ConfigError, match=r"^optimizer\.groups\[0\] \(max_dims=1\): optimizer\.trust=high: must be a number"
+    ):
         prepared(tmp_path, {"max_dims": 1, "trust": "high"}, optimizer=lars)
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support import small_model
+from support.pipelines import Function
 from torch import nn
 
 from pipetrain.engine.arithmetic import ComputeOptions
@@ -87,6 +88,18 @@ def test_model_check_passes_the_recurrent_layers_of_torch(kind):
 def test_check_names_recurrent_layer_with_computed_weights():
     derived = nn.utils.parametrizations.weight_norm(nn.GRUCell(4, 4), "weight_hh")
     assert probe(nn.Linear(4, 4), Recurrent(derived), nn.ReLU()) == ["1:Recurrent"]
+
+
+def test_casts_that_layers_of_torch_save_are_all_noticed():
+    across = Function(lambda attention, x: attention(x, 2 * x, 2 * x)[0], nn.MultiheadAttention(8, 2, batch_first=True))
+    net = nn.Sequential(
+        nn.Linear(8, 8),
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+        across,
+        Recurrent(nn.LSTM(8, 4, bidirectional=True, batch_first=True)),
+        nn.Linear(8, 3),
+    )
+    assert weight_derived_layers(chain_of(net), (torch.randn(4, 5, 8),), ComputeOptions("bf16")) == []
 
 
 def test_model_check_leaves_the_model_as_it_was():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support.cifar_files import cifar_batch, write_cifar10, write_pickle
+from support.processes import python
 
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
@@ -239,12 +240,8 @@ def test_augmentation_is_for_training_only_and_keyed_by_sample(images):
 
 
 def test_fashion_mnist_mini_loads_without_torchvision():
-    """In a fresh interpreter: others of these tests import it."""
-    import subprocess
-    import sys
-
     code = """import sys
 from pipetrain.zoo.data.images.mnist_cifar import fashion_mnist_mini
 fashion_mnist_mini(augment=True).train[0]
 assert 'torchvision' not in sys.modules"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert python(code).returncode == 0  # in this process, other tests import it
