@@ -137,6 +137,12 @@ def test_configurations_of_which_no_plan_fits_are_left_out(monkeypatch):
         contenders_of(["model=lenet5", "method=stale,pipedream"])
 
 
+def test_baseline_that_is_not_compared_is_refused_before_any_pipeline_is_measured(monkeypatch):
+    monkeypatch.setattr(contenders, "_contender", lambda *_: pytest.fail("measured"))
+    with pytest.raises(ConfigError, match=r"^--baseline stale: is not compared; choose from gpipe, pipedream$"):
+        contenders_of(["model=lenet5", "method=gpipe,pipedream"], baseline="stale")
+
+
 def test_what_a_preset_varies_is_compared():
     methods = {words[-1] for words in _varied(["experiment=comparison"], ())}
     assert {"method=gpipe", "method=pipedream"} < methods

@@ -18,6 +18,7 @@ from pipetrain.reporting.comparison.runs import PlannedRun
 from pipetrain.reporting.sweep.columns import PREDICTED_STAGE, PREDICTED_STEP
 from pipetrain.reporting.sweep.compared_run import ComparedRun
 from pipetrain.reporting.sweep.slowdown import SECONDS, STEPS
+from pipetrain.reporting.sweep.sweep_tables import text
 
 LR = "optimizer.lr=0.1"
 TUNED = Search(best=(LR,))
@@ -108,6 +109,17 @@ def test_metric_of_evaluations_is_a_target():
     (late,) = replace(found, target=("top1", 75.0)).report.heads
     assert late.startswith("gpipe lr=0.1 is the fastest")
     assert "undecided, as" not in late
+
+
+@pytest.mark.parametrize("metric", ["perplexity", "top5"])
+def test_metric_that_searches_are_judged_by_is_shown_beside_the_training_loss(metric):
+    every = distinguished([contender("gpipe", metric=metric), contender("pipedream", metric=metric)])
+    final = {"loss": 0.5, "top1": 60.0, "perplexity": 7.0, "top5": 81.0}
+    outcomes = [outcome(c, *({**run, "final": final} for run in steady(0.01, 0.011))) for c in every]
+    for target in (("train_loss", 0.5), None):
+        table = text(Comparison(Path(), outcomes, "gpipe", target, 2).report)
+        assert f"final {metric}" in table
+        assert "final top1" not in table
 
 
 def test_configuration_that_does_not_fit_is_ranked_last():
