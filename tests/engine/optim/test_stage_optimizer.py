@@ -203,14 +203,6 @@ def test_fused_groups_with_other_momentum_accept_late_gradients(of_all, of_bias)
     assert_close(fused, plain)
 
 
-def test_fused_group_with_momentum_alone_accepts_late_gradients():
-    each = [["weight"], ["weight", "bias"], ["weight", "bias"]]
-    fused, plain = (
-        steps(lambda p, f=f: SGD([{"params": p, "momentum": 0.9}], lr=0.1, fused=f), each) for f in (True, False)
-    )
-    assert_close(fused, plain)
-
-
 def test_only_devices_and_types_that_torch_fuses_are_fused():
     assert can_be_fused(Adam([torch.zeros(1)]), parameters_on(torch.float64).values())
     assert not can_be_fused(Adam([torch.zeros(1)]), parameters_on(torch.complex64).values())

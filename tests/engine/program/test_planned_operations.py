@@ -42,10 +42,6 @@ def planned_stages(method, schedule, D, N=1, M=8, segments=None):
     return [{planned.operation: planned for planned in rules.planned(r, M)} for r in range(D)]
 
 
-def planned_stage(method, schedule, r, D, N=1, M=8):
-    return planned_stages(method, schedule, D, N, M)[r]
-
-
 @dataclass(frozen=True)
 class Predicting(WeightTransform):
     """A transform that is not stashed."""
@@ -173,13 +169,6 @@ def test_asynchronous_methods_read_versions_of_their_formulas(rule, D, N, M):
                 assert read_by(found, backward_of(found, t, j)).version == (in_forward if stashed else t)
 
 
-def test_pipeoptim_predicts_less_after_drain_and_none_on_last():
-    first = planned_stage(PipeOptim(), OneFOneB(), 0, 4)
-    assert [str(read_by(first, forward(t))) for t in range(5)] == ["v0", "v0+1", "v0+2", "v0+3", "v1+3"]
-    last = planned_stage(PipeOptim(), OneFOneB(), 3, 4)
-    assert all(planned.read.transform is None for planned in last.values())
-
-
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_versions_are_released_updated_and_rebound_where_their_readers_are(rule, D, N, M):
@@ -250,41 +239,6 @@ def test_segment_recomputation_reads_current_weights(rule, data):
                 assert read.version == max(0, (k - lead) // N)
                 steps = tau - -(-lead // N) if rule == "pipemare" else 0
                 assert str(read.transform or "") == (f"-{steps}δ" if steps else "")
-
-
-def versions_held(found):
-    """The most versions alive at once: the newest, and every older one that a later operation still reads."""
-    last_reader = {found[op].read.version: i for i, op in enumerate(found) if op.kind is not Kind.UPDATE}
-    newest, most = 0, 1
-    for index, op in enumerate(found):
-        newest += op.kind is Kind.UPDATE
-        most = max(most, sum(last_reader.get(v, -1) >= index for v in range(newest)) + 1)
-    return most
-
-
-@pytest.mark.parametrize(("D", "N"), [(1, 1), (2, 3), (3, 2), (4, 1), (4, 4), (6, 2), (6, 3)])
-def test_versions_held_are_those_of_the_specification(D, N):
-    first = -(-(D - 1) // N) + 1
-    for r in range(D):
-        cases = [
-            (NaiveAsync(), OneFOneB(), 1),
-            (PipeOptim(), OneFOneB(), 1),  # and a prediction in F
-            (PipeDream(), OneFOneB(), -(-(D - 1 - r) // N) + 1),
-            (PipeDream(vertical_sync=True), OneFOneB(), first),
-            (VTiMePReSt(), NF1B(), 1),
-            (TiMePReSt(), NF1B(), r + 1),
-            (ITiMePReSt(), NF1B(), D - r),  # and what B is using
-        ]
-        for method, schedule, expected in cases:
-            assert versions_held(planned_stage(method, schedule, r, D, N, 12)) == expected, method
-
-
-@pytest.mark.parametrize("depth", [1, 2, 4, 6, 9])
-def test_pipedream_versions_held_follow_schedule_depth(depth):
-    schedule = OneFOneB(depth)
-    for r in range(4):
-        found = planned_stage(PipeDream(), schedule, r, 4, 1, 16)
-        assert versions_held(found) == schedule.in_flight(r, 4, 1)
 
 
 @QUICK

@@ -186,15 +186,6 @@ def test_saved_tensor_hooks_give_the_bits_of_a_swap_in_place(case):
     assert all(torch.equal(a, b) for a, b in zip(ours[2], theirs[2], strict=True))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_gradient_of_the_input_uses_the_named_version(case):
-    module, x = made(case)
-    x.requires_grad_()
-    same = under_hooks(module, (x,), weights_of(module), weights_of(module))
-    other = under_hooks(module, (x,), weights_of(module), another_version(module))
-    assert not torch.equal(same[2][0], other[2][0])
-
-
 def test_embedding_behind_a_linear_layer_finds_the_named_version():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Embedding(7, 6), nn.Linear(6, 3))

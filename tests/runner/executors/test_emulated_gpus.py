@@ -12,8 +12,6 @@ from support.methods import DISTINCT, fitting
 from support.worker_pool import distributed, job, simulated
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
-NO_DROPOUT = {"model": {"_target_": "pipetrain.zoo.models.small_images.lenet5"}, "dataset": {"size": 28}}
-
 
 @pytest.fixture(autouse=True)
 def _emulated(monkeypatch, tmp_path):

@@ -151,13 +151,6 @@ def test_checkpoints_are_written_every_n_steps_and_at_start(tmp_path):
     assert store.checkpoints(run.path) == [run.checkpoint(step) for step in (0, 4, 8, 12)]
 
 
-def test_checkpoint_still_being_written_is_ignored(tmp_path):
-    simulated(job(tmp_path / "run", "pipeoptim", 2, **EPOCHS))
-    folders = store.checkpoints(tmp_path / "run")
-    folders[-1].rename(folders[-1].with_name(folders[-1].name + ".partial"))
-    assert store.newest_undamaged(str(tmp_path / "run")) == folders[-2].resolve()
-
-
 @pytest.mark.slow
 def test_command_resumes_a_run_by_name_and_automatically(tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
@@ -564,14 +557,3 @@ def test_partial_checkpoint_that_lacks_only_its_name_is_resumed(stopped, trained
     shutil.copytree(whole, RunDirectory(stopped).checkpoints / "step-00000012.partial")
     resumed(stopped)
     assert_same_run(stopped, trained)
-
-
-def test_checkpoint_holds_whole_model_state_by_its_names(tmp_path):
-    from support import small_model
-
-    simulated(job(tmp_path / "run", "pipeoptim", 3, checkpoint={"at_start": True}))
-    start = contents.model_state(store.checkpoints(tmp_path / "run")[0])
-    torch.manual_seed(3)
-    expected = small_model.build(1, 4).module.state_dict()
-    assert start.keys() == expected.keys()
-    assert all(torch.equal(start[name], value) for name, value in expected.items())
