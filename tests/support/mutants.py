@@ -10,6 +10,7 @@ from support import fake_gpu
 
 from pipetrain.engine import device_queue
 from pipetrain.engine.executors import feed
+from pipetrain.engine.executors.feed import Uploads
 from pipetrain.engine.executors.messages import transport
 from pipetrain.engine.executors.messages.links import DeviceLink
 from pipetrain.engine.executors.messages.neighbors import Neighbors
@@ -80,11 +81,23 @@ def host_wait_in_every_forward() -> None:
 
 def feed_locks_memory_at_use() -> None:
     """Each minibatch gets page-locked memory of its own, when the messages of the one before may be on their way."""
+    start = Uploads.start
 
-    def put(self: feed._Ahead, tensors: Any) -> None:
-        self._waiting.append((tuple(tensor.pin_memory() for tensor in tensors), None))
+    def lock_and_start(self: Uploads, tensors: Any) -> Any:
+        return start(self, tuple(tensor.pin_memory() for tensor in tensors))
 
-    feed._Ahead.put = put  # type: ignore[method-assign]
+    Uploads.start = lock_and_start  # type: ignore[method-assign]
+
+
+def inputs_not_handed_over() -> None:
+    """The computation does not wait for the copies of inputs and targets."""
+    Uploads.hand_over = lambda _self, tensors: tensors  # type: ignore[method-assign]
+
+
+def blocks_filled_too_early() -> None:
+    """Data for the device overwrite data that it has yet to copy."""
+    feed._BLOCKS = 1
+    feed.event = lambda _device: None  # type: ignore[assignment]
 
 
 def losses_lock_memory_at_use() -> None:

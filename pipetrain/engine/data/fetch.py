@@ -34,6 +34,7 @@ class Fetch:
     """Reads minibatches of `dataset`: their inputs, their targets, or both. Can be pickled if the data set can.
 
     Attributes:
+        stored: True to read samples as they are stored, if the data set says how.
         drawn: has True if a sample has drawn from Python's or numpy's generator; empty before the first read.
     """
 
@@ -43,6 +44,7 @@ class Fetch:
     targets: bool
     labels: LabelRange | None = None
     tokens: TokenRange | None = None
+    stored: bool = False
     drawn: list[bool] = field(default_factory=list)
 
     @property
@@ -124,7 +126,7 @@ class Fetch:
     def _pair(self, generator: torch.Generator, epoch: int, index: int) -> Sequence[Any]:
         # torch.manual_seed would seed every device, in 300 µs instead of 2
         generator.manual_seed(key(self.seed, epoch, index))
-        return sample_of(self.dataset, index)
+        return sample_of(self.dataset, index, Split(self.dataset).stored if self.stored else None)
 
 
 @contextmanager

@@ -47,6 +47,23 @@ class Split(_Members):
         return self._function("target")
 
     @property
+    def stored(self) -> Callable[[int], Any] | None:
+        """`stored(i)` returns `split[i]` with the input as it is stored, which `on_device` has yet to compute with.
+
+        A stage on a GPU reads this instead of `split[i]`: images as bytes, for example, are a quarter of the size of
+        images in float32. A split has both members or neither.
+        """
+        return None if self.on_device is None else self._function("stored")
+
+    @property
+    def on_device(self) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
+        """`on_device(inputs)` computes the inputs of a minibatch from what `stored` returns, on the device of these.
+
+        It takes and returns a tuple of tensors. On the CPU, the bits should be those of `split[i]`.
+        """
+        return self._function("on_device")
+
+    @property
     def batches(self) -> Callable[[int, int], Any] | None:
         """`batches(batch_size, samples)` returns the minibatches of every epoch, as lists of indices below `samples`.
 

@@ -26,10 +26,11 @@ class Loader:
     and the caller's own random numbers are left as they were. Data sets that draw from elsewhere are outside this
     promise. The generators belong to the process, so read in the thread that also runs the layers, or use workers.
 
-    `Split` lists the optional members of a data set: `target`, `batches`, `collate`, `ordered` and `reads_files`.
+    `Split` lists the optional members of a data set, such as `target`, `batches` and `collate`.
 
     Attributes:
         pinned: True if minibatches are in page-locked memory, from which copies to a CUDA device do not wait.
+        stored: True if inputs are read as they are stored, for `finish` to complete on the device.
         labels: labels that targets may have; None if they are no labels, or unknown.
         tokens: ids that inputs may have; None if they are no tokens, or unknown.
     """
@@ -60,7 +61,7 @@ class Loader:
         self.seed = seed
         self.workers = workers
         self.prefetch = prefetch
-        self.pinned = False
+        self.pinned = self.stored = False
         self.labels: LabelRange | None = None
         self.tokens: TokenRange | None = None
         samples = self.samples_per_epoch = _length(dataset, limit)
@@ -131,6 +132,11 @@ class Loader:
         epoch, index = divmod(step, len(self))
         return len(self.minibatches(epoch)[index]) if self._whole else self._sizes[index]
 
+    def finish(self, inputs: Tensors) -> Tensors:
+        """The inputs of a minibatch as layers get them, computed where these are."""
+        complete = Split(self.dataset).on_device if self.stored and Split(self.dataset).stored is not None else None
+        return inputs if complete is None else (*complete(inputs),)
+
     def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`, each `every`-th; tuples of tensors (samples, …)."""
         return (inputs for inputs, _ in self._read(epoch, slice(first, last, every), inputs=True))
@@ -163,7 +169,7 @@ class Loader:
         return map(_pinned, minibatches) if self.pinned else minibatches
 
     def _fetch(self, *, inputs: bool, targets: bool) -> Fetch:
-        return Fetch(self.dataset, self.seed, inputs, targets, self.labels, self.tokens, self._drawn)
+        return Fetch(self.dataset, self.seed, inputs, targets, self.labels, self.tokens, self.stored, self._drawn)
 
     def _read_by_own_readers(self, fetch: Fetch, tasks: Sequence[Task]) -> Iterator[Minibatch]:
         readers = Readers([fetch], min(self.workers, len(tasks)), self.prefetch, pinned=self.pinned)

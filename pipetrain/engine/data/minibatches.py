@@ -24,6 +24,9 @@ class Minibatches(Protocol):
     def sizes(self, epoch: int) -> Sequence[int]:
         """Number of samples of each minibatch."""
 
+    def finish(self, inputs: Tensors) -> Tensors:
+        """The inputs that layers get of those of a minibatch, which are on the device by now."""
+
     def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`, each `every`-th."""
 
@@ -60,6 +63,10 @@ class OnePass:
     def sizes(self, epoch: int) -> Sequence[int]:  # noqa: ARG002
         """Zeros, as they are unknown."""
         return [0] * self._length
+
+    def finish(self, inputs: Tensors) -> Tensors:
+        """The inputs as they are."""
+        return inputs
 
     def samples(
         self,

@@ -1,6 +1,6 @@
 """Samples of a user's own data set: pairs, or dicts seen as pairs; errors of its code name what was read."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,15 +24,15 @@ def naming_errors(what: str) -> Iterator[None]:
         raise DataError(f"dataset: {what}: {described(error)}") from error
 
 
-def sample_of(split: Any, index: int) -> Sequence[Any]:
-    """A sample of a split, input and target.
+def sample_of(split: Any, index: int, read: Callable[[int], Any] | None = None) -> Sequence[Any]:
+    """A sample of a split, input and target; `read` takes the place of `split[index]`.
 
     Raises:
         ConfigError: it is no such pair.
         DataError: reading it raised an exception.
     """
     with naming_errors(f"sample {index}"):
-        sample = split[index]
+        sample = split[index] if read is None else read(index)
     if isinstance(sample, tuple | list) and len(sample) == 2:
         return sample
     if isinstance(sample, Mapping) and sample:
@@ -88,6 +88,8 @@ class NamedSamples(_Wrapper):
     The samples of Hugging Face `datasets` are tensors unless they have another format, and a `ClassLabel` target gives
     `classes`.
     """
+
+    on_device = None  # of the wrapped split, whose samples are dicts
 
     def __init__(self, split: Any, target: Key, inputs: Key | None = None) -> None:
         super().__init__(in_tensors(split))

@@ -15,7 +15,7 @@ from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.device_queue import lock_numbers, synchronize
 from pipetrain.engine.executors.admission_gate import BrokenOffError
 from pipetrain.engine.executors.evaluation import evaluate
-from pipetrain.engine.executors.feed import Feed
+from pipetrain.engine.executors.feed import Feed, Uploads
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages import control
 from pipetrain.engine.executors.messages.control import collect_tensors
@@ -54,7 +54,11 @@ class Executor(ABC):
     unmeasured: ClassVar[tuple[str, ...]] = ()
     """Fields of a stage's report that cannot be known here."""
 
-    def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None) -> None:
+    def __init__(
+        self, stages: Sequence[BaseStage], phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None
+    ) -> None:
+        self.stages = stages
+        self._uploads = Uploads(stages[0].device)
         self._phases = phases
         self.clip_norm = clip_norm
         self._entered: int | None = None
@@ -108,7 +112,7 @@ class Executor(ABC):
         stage, replicas = stages[0], self._phases[interval.phase].rules.replicas
         own = replace(interval, first=min(interval.first + stage.replica, interval.last))
         every = replicas.counts[stage.index]
-        return Feed(loader, own, stage.device, inputs=first, targets=last, every=every)
+        return Feed(loader, own, self._uploads, inputs=first, targets=last, every=every)
 
     def drains_by_itself(self, interval: DrainInterval) -> bool:
         """True if ending after any minibatch changes nothing: the pipeline is empty, and no round is cut short."""
@@ -182,11 +186,20 @@ class ManyProcesses(Executor):
     """Executor with stages in several processes; torch.distributed's default group carries control messages."""
 
     @override
-    def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None, transport: Transport) -> None:
-        super().__init__(phases, hooks, clip_norm)
+    def __init__(
+        self,
+        stages: Sequence[BaseStage],
+        phases: Sequence[Phase],
+        hooks: RunHooks,
+        clip_norm: float | None,
+        transport: Transport,
+    ) -> None:
+        super().__init__(stages, phases, hooks, clip_norm)
         self.transport: Transport = transport
         if transport.direct:
             lock_numbers()
+            if stages[0].index == 0 or stages[-1].index == self.num_stages - 1:
+                self._uploads.lock()
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
         self.rank, self.last_rank = dist.get_rank(), self._placement.of_last_stage
         self._background = transport.control_group()
@@ -217,6 +230,6 @@ class ManyProcesses(Executor):
         self, outputs: Iterable[Tensors], feed: Feed, loss: Loss | None, metrics: Metrics
     ) -> dict[str, float] | None:
         if loss is not None:
-            return evaluate(outputs, feed.host_targets, loss, metrics, self.hooks.waiting)
+            return evaluate(outputs, feed.targets, loss, metrics, self.hooks.waiting)
         deque(outputs, maxlen=0)
         return None

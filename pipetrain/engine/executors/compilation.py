@@ -124,4 +124,4 @@ class _Relay:
 
 def first_minibatch(loader: Loader) -> Tensors:
     """The inputs of the first minibatch of an epoch, which is one of the largest."""
-    return next(loader.without_workers().inputs(0, 0, 1))
+    return loader.finish(next(loader.without_workers().inputs(0, 0, 1)))

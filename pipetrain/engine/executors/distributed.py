@@ -9,7 +9,7 @@ from typing_extensions import override
 from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.engine.executors.evaluation import PartScore, metrics_of, on_host
-from pipetrain.engine.executors.feed import Feed, to_device
+from pipetrain.engine.executors.feed import Feed
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages.control import all_gather_json, gather_tensors
 from pipetrain.engine.executors.messages.neighbors import Neighbors
@@ -39,8 +39,7 @@ class DistributedExecutor(ManyProcesses):
         clip_norm: float | None = None,
         transport: Transport | None = None,
     ) -> None:
-        super().__init__(phases, hooks, clip_norm, transport or Transport(stage.device))
-        self.stages = [stage]
+        super().__init__([stage], phases, hooks, clip_norm, transport or Transport(stage.device))
         self._stage = stage
         stage.clock.traced = hooks.trace is not None
         self._ports = Neighbors(stage, self.replicas, self.transport, hooks.waiting)
@@ -98,9 +97,9 @@ class DistributedExecutor(ManyProcesses):
         for first in range(0, len(keys), count):
             given: Tensors = ()
             if first + stage.replica < len(keys):
-                part, targets = next(outputs), feed.host_targets()
+                part, targets = next(outputs), feed.targets()
                 parts.append(PartScore.of(stage.loss, part, targets))
-                given = (*part, *targets)
+                given = (*part, *targets.on_host)
             # before any waits for another, which the gate may not let through to its part
             self._come_to(begun + min(first + count, len(keys)))
             if metrics:
@@ -115,7 +114,7 @@ class DistributedExecutor(ManyProcesses):
             rows = gather_tensors(given, replicas.control)
         for tensors in rows:
             if tensors:
-                evaluated.update(to_device(tensors, self._stage.device))
+                evaluated.update(tuple(tensor.to(self._stage.device) for tensor in tensors))
 
     def _of_all_replicas(self, parts: list[PartScore], replicas: ReplicaGroups) -> list[PartScore]:
         with self.hooks.waiting("the other replicas' part of the evaluation"):

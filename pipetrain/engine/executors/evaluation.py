@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.device_queue import numbers, queues
-from pipetrain.engine.executors.feed import Feed, to_device
+from pipetrain.engine.executors.feed import Feed, Targets, Uploads
 from pipetrain.engine.executors.hooks import Around, RunHooks
 from pipetrain.engine.losses import (
     NO_METRICS,
@@ -40,14 +40,14 @@ def evaluate_model(
 
     The next of `parts` is taken before each part is computed.
     """
-    feed = Feed(loader, DrainInterval.whole(len(loader)), device, inputs=True, targets=True)
+    feed = Feed(loader, DrainInterval.whole(len(loader)), Uploads(device), inputs=True, targets=True)
     parts = range(len(loader)) if parts is None else parts
-    return evaluate((compute(feed.inputs()) for _ in parts), feed.host_targets, loss, metrics)
+    return evaluate((compute(feed.inputs()) for _ in parts), feed.targets, loss, metrics)
 
 
 def evaluate(
     outputs: Iterable[Tensors],
-    targets: Callable[[], Tensors],
+    targets: Callable[[], Targets],
     loss: Loss,
     metrics: Metrics = NO_METRICS,
     waiting: Around = RunHooks.waiting,
@@ -66,7 +66,7 @@ def evaluate(
             given = targets()
             score = PartScore.of(loss, part, given)
             if running:
-                running.update((*part, *to_device(given, part[0].device)))
+                running.update((*part, *given.on_device))
             yield score
 
     return metrics_of(scores(), waiting) | running.values()
@@ -90,19 +90,19 @@ class PartScore:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, loss: Loss, outputs: Tensors, targets: Tensors) -> "PartScore":
-        """Score of one part. Its targets may still be in host memory, where counting them waits for nothing.
+    def of(cls, loss: Loss, outputs: Tensors, targets: Targets) -> "PartScore":
+        """Score of one part.
 
         Raises:
             RunError: the loss returns no mean, or a metric of it is no number of hits.
         """
-        there = to_device(targets, outputs[0].device)
+        there = targets.on_device
         mean = loss(*outputs, *there)
         check_mean(mean)
         hits = correct_counts(loss, outputs, there)
         log_loss = log_loss_of(loss, mean, outputs, there)
         means = {"loss": mean} | ({} if log_loss is None else {"log_loss": log_loss})
-        part = cls(*counts_of(loss, targets), means, hits)
+        part = cls(*counts_of(loss, targets.on_host), means, hits)
         return part if queues(outputs[0].device) else next(on_host([part]))
 
 

@@ -2,85 +2,80 @@
 
 from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pipetrain.engine.data.minibatches import Minibatches
-from pipetrain.engine.device_queue import Event, bytes_in_block, event, in_block, page_locked, queues
+from pipetrain.engine.device_queue import Event, SideStream, event, page_locked, queues
 from pipetrain.engine.program.drain_interval import DrainInterval
-from pipetrain.engine.tensors import Tensors
+from pipetrain.engine.tensors import Tensors, dense, flat
 
-_IN_TURN = 3
-"""Minibatches of a feed in page-locked memory: one read ahead, one taken, and one that may yet be copied."""
-_LEAST_BYTES = 2**20
-"""Page-locked memory of a minibatch, of which most that differ in length have no more."""
+_BLOCKS, _BLOCK_BYTES = 8, 2**22
+"""Number and size of the blocks of page-locked memory that copies pass through."""
 
 
-class _Ahead:
-    """Inputs or targets of minibatches that have been read ahead, in page-locked memory if the device queues.
+class Uploads:
+    """Copies tensors from host memory to a device, in a stream that does not wait for the computation.
 
-    The memory is taken at the first minibatch of an interval, before the process sends anything, and used in turn:
-    taking it may wait for the whole device. A minibatch without a place there stays in ordinary memory, from which the
-    device copies more slowly.
+    They pass through blocks of page-locked memory, in turn, whatever their size. A block is filled again once the
+    device has copied it: for this the host waits, for no other work of the device.
 
-    Args:
-        device: that the tensors are for.
-        minibatches: of the interval.
-        growth: bytes of the largest minibatch divided by bytes of the first.
+    Attributes:
+        device: that the copies are on; nothing is copied if it is the CPU.
     """
 
-    def __init__(self, device: torch.device, minibatches: int, growth: int) -> None:
-        self._device = device
-        self._turns = min(_IN_TURN, minibatches) if queues(device) else 0
-        self._growth = growth
-        self._waiting: deque[tuple[Tensors, Tensor | None]] = deque()
-        self._free: deque[tuple[Tensor, Event | None]] | None = None
-        self._taken: Tensor | None = None
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = SideStream(device)
+        self._blocks: deque[tuple[Tensor, Event | None]] = deque()
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    def lock(self) -> None:
+        """Takes the blocks, unless it has; see `page_locked` for when to do so."""
+        if not self._blocks and queues(self.device):
+            self._blocks.extend((block, None) for block in page_locked(_BLOCKS * _BLOCK_BYTES).split(_BLOCK_BYTES))
 
-    def put(self, tensors: Tensors) -> None:
-        """Adds the tensors of the next minibatch."""
-        memory = self._memory_for(sum(bytes_in_block(tensor) for tensor in tensors if _is_pageable(tensor)))
-        self._waiting.append((tensors if memory is None else _in_memory(tensors, memory), memory))
+    def start(self, tensors: Tensors) -> Tensors:
+        """The tensors on the device, where they are complete after `hand_over`."""
+        return tuple(self._copy(tensor) if tensor.device != self.device else tensor for tensor in tensors)
 
-    def _memory_for(self, size: int) -> Tensor | None:
-        """The memory whose turn it is; None if `size` bytes need none, or do not fit."""
-        if not self._turns or not size:
-            return None
-        if self._free is None:
-            room = max(_LEAST_BYTES, self._growth * size)
-            self._free = deque((memory, None) for memory in page_locked(self._turns * room).split(room))
-        if not self._free or self._free[0][0].nbytes < size:
-            return None
-        memory, copied = self._free.popleft()
-        if copied is not None:
-            copied.synchronize()
-        return memory
-
-    def take(self) -> Tensors:
-        """Those of the minibatch that has waited longest; their memory lasts until the next call."""
-        if self._taken is not None:
-            assert self._free is not None
-            self._free.append((self._taken, event(self._device)))
-        tensors, self._taken = self._waiting.popleft()
+    def hand_over(self, tensors: Tensors) -> Tensors:
+        """Has the computation wait until the device has copied these tensors, and returns them."""
+        self._stream.hand_over(tensors)
         return tensors
 
+    def _copy(self, tensor: Tensor) -> Tensor:
+        if queues(tensor.device) or not queues(self.device):
+            return tensor.to(self.device)
+        with self._stream.entered():
+            if tensor.is_pinned():
+                return tensor.to(self.device, non_blocking=True)
+            tensor = dense(tensor)
+            copy = torch.empty_like(tensor, device=self.device)
+            for source, target in zip(_parts(tensor), _parts(copy), strict=True):
+                self._copy_part(source, target)
+            return copy
 
-def _is_pageable(tensor: Tensor) -> bool:
-    return not (queues(tensor.device) or tensor.is_pinned())
+    def _copy_part(self, source: Tensor, target: Tensor) -> None:
+        self.lock()
+        block, copied = self._blocks.popleft()
+        if copied is not None:
+            copied.synchronize()
+        target.copy_(block[: source.numel()].copy_(source), non_blocking=True)
+        self._blocks.append((block, event(self.device)))
 
 
-def _in_memory(tensors: Tensors, memory: Tensor) -> Tensors:
-    """A minibatch's tensors; tensors in ordinary memory become copies in page-locked memory."""
-    copies, start = [*tensors], 0
-    for i, tensor in enumerate(tensors):
-        if _is_pageable(tensor):
-            copies[i] = in_block(tensor, memory, start).copy_(tensor)
-            start += bytes_in_block(tensor)
-    return tuple(copies)
+def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """A dense tensor's memory, as bytes, in parts that fit into a block."""
+    return flat(tensor).view(torch.uint8).split(_BLOCK_BYTES) if tensor.numel() else ()
+
+
+class Targets(NamedTuple):
+    """The targets of a minibatch, in host memory, where looking at them waits for nothing, and on the device."""
+
+    on_host: Tensors
+    on_device: Tensors
 
 
 class Feed:
@@ -93,15 +88,16 @@ class Feed:
         self,
         loader: Minibatches,
         interval: DrainInterval,
-        device: torch.device,
+        uploads: Uploads,
         *,
         inputs: bool,
         targets: bool,
         every: int = 1,
     ) -> None:
-        self._device = device
-        minibatches, growth = len(range(interval.first, interval.last, every)), 2 if loader.varying else 1
-        self._inputs, self._targets = (_Ahead(device, minibatches, growth) for _ in range(2))
+        self._uploads = uploads
+        self._finish = loader.finish
+        self._inputs: deque[Tensors] = deque()
+        self._targets: deque[Targets] = deque()
         part = interval.epoch, interval.first, interval.last, every
         self._minibatches: Iterator[tuple[Tensors | None, Tensors | None]] = iter(())
         if inputs and targets:
@@ -121,31 +117,21 @@ class Feed:
 
     def inputs(self) -> Tensors:
         """The next minibatch's inputs."""
-        return to_device(self._take(self._inputs), self._device)
-
-    def targets(self) -> Tensors:
-        """The next minibatch's targets."""
-        return to_device(self.host_targets(), self._device)
-
-    def host_targets(self) -> Tensors:
-        """The next minibatch's targets in host memory, where looking at them waits for nothing.
-
-        Their memory lasts until the next call.
-        """
-        return self._take(self._targets)
-
-    def _take(self, ahead: _Ahead) -> Tensors:
-        if not ahead:
+        if not self._inputs:
             self._read()
-        return ahead.take()
+        return self._finish(self._uploads.hand_over(self._inputs.popleft()))
+
+    def targets(self) -> Targets:
+        """The next minibatch's targets."""
+        if not self._targets:
+            self._read()
+        targets = self._targets.popleft()
+        self._uploads.hand_over(targets.on_device)
+        return targets
 
     def _read(self) -> None:
         inputs, targets = next(self._minibatches, (None, None))
-        for tensors, ahead in ((inputs, self._inputs), (targets, self._targets)):
-            if tensors is not None:
-                ahead.put(tensors)
-
-
-def to_device(tensors: Tensors, device: torch.device) -> Tensors:
-    """The tensors on `device`; copies from page-locked memory of the host do not wait."""
-    return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
+        if inputs is not None:
+            self._inputs.append(self._uploads.start(inputs))
+        if targets is not None:
+            self._targets.append(Targets(targets, self._uploads.start(targets)))

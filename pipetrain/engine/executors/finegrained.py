@@ -199,7 +199,7 @@ class FinegrainedExecutor(OneProcess):
         hooks: RunHooks,
         clip_norm: float | None = None,
     ) -> None:
-        super().__init__(phases, hooks, clip_norm)
+        super().__init__(stages, phases, hooks, clip_norm)
         self.stages: list[ParameterStage] = list(stages)
         self._model = model
 
@@ -220,7 +220,7 @@ class FinegrainedExecutor(OneProcess):
                     reader.break_off()
                 break
             inputs = split(feed.inputs(), rules.num_microbatches)
-            targets = split(feed.targets(), rules.num_microbatches)
+            targets = split(feed.targets().on_device, rules.num_microbatches)
             loss = self._minibatch(readers, interval.start + t, inputs, targets)
             gradients = self._clipped(readers, rules)
             for reader, gradient in zip(readers, gradients, strict=True):

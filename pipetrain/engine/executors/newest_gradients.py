@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipetrain.engine.data.loader import Loader, split
 from pipetrain.engine.data.minibatches import Minibatches
-from pipetrain.engine.executors.feed import Feed
+from pipetrain.engine.executors.feed import Feed, Uploads
 from pipetrain.engine.losses import count_of, microbatch_loss, microbatch_weight
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.stage.stage import Stage
@@ -62,8 +62,8 @@ class NewestGradients:
         place, last = self._interval.first + minibatch - self._interval.start, self._stages[-1]
         assert last.loss is not None
         only = replace(self._interval, first=place, last=place + 1)
-        feed = Feed(self._loader, only, last.device, inputs=True, targets=True)
-        inputs, targets = (split(whole, self._num_microbatches) for whole in (feed.inputs(), feed.targets()))
+        feed = Feed(self._loader, only, Uploads(last.device), inputs=True, targets=True)
+        inputs, targets = (split(whole, self._num_microbatches) for whole in (feed.inputs(), feed.targets().on_device))
         scale = last.scaler.scale if last.scaler is not None else 1.0  # of no effect on a cosine
         counts = [count_of(last.loss, each) for each in targets]
         for j, (outputs, target) in enumerate(zip(inputs, targets, strict=True)):

@@ -82,7 +82,7 @@ class SimulatedExecutor(OneProcess):
     def __init__(
         self, stages: Sequence[Stage], phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None = None
     ) -> None:
-        super().__init__(phases, hooks, clip_norm)
+        super().__init__(stages, phases, hooks, clip_norm)
         self._played_until = 0.0
         self.stages: list[Stage] = list(stages)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from pipetrain.engine.data.loader import split
 from pipetrain.engine.device_queue import numbers
 from pipetrain.engine.errors import InvariantError
-from pipetrain.engine.executors.feed import Feed, to_device
+from pipetrain.engine.executors.feed import Feed
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.read_cursor import ReadCursor
 from pipetrain.engine.executors.replicas.averaging import Averaging, Round, RoundGradients
@@ -162,10 +162,10 @@ class StageRunner:
     def _targets(self, microbatch: MicrobatchId) -> WeightedTargets:
         t, j = microbatch
         if t not in self._minibatches:
-            on_host, loss = self._feed.host_targets(), self.stage.loss
+            whole, loss = self._feed.targets(), self.stage.loss
             assert loss is not None
-            counts = [count_of(loss, target) for target in split(on_host, self._num_microbatches)]
-            targets = split(to_device(on_host, self.stage.device), self._num_microbatches)
+            counts = [count_of(loss, target) for target in split(whole.on_host, self._num_microbatches)]
+            targets = split(whole.on_device, self._num_microbatches)
             self._minibatches[t] = _Minibatch(counts, targets)
         minibatch = self._minibatches[t]
         return WeightedTargets(minibatch.targets[j], microbatch_weight(minibatch.counts, j))

@@ -45,7 +45,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         clip_norm: float | None = None,
         transport: Transport | None = None,
     ) -> None:
-        super().__init__(phases, hooks, clip_norm, transport or Transport(stages[0].device))
+        super().__init__(stages, phases, hooks, clip_norm, transport or Transport(stages[0].device))
         if queues(stages[0].device) and not self.transport.direct and self._placement.num_processes > 1:
             raise ConfigError(
                 f"device={stages[0].device.type}: torch.distributed.pipelining needs a GPU for each process, and "
@@ -77,10 +77,10 @@ class TorchPipeliningExecutor(ManyProcesses):
                 break
             self.hooks.on_progress(f"minibatch {t}")
             inputs = feed.inputs() if self.stages[0].index == 0 else ()
-            targets = split(feed.targets(), rules.num_microbatches) if self.stages[-1].loss is not None else []
+            targets = feed.targets().on_device if self.stages[-1].loss is not None else ()
             pipe = self._pipe(rules, size // rules.num_microbatches, inputs)
             with self.hooks.waiting(f"the other processes' part of minibatch {t}"):
-                loss = pipe.step(t, inputs, targets)
+                loss = pipe.step(t, inputs, split(targets, rules.num_microbatches) if targets else [])
             self._update(rules, t)
             if loss is not None:
                 self.hooks.on_step(t, loss)

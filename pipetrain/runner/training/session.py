@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pipetrain.engine.data.loader import keeping_readers
+from pipetrain.engine.device_queue import queues
 from pipetrain.engine.errors import DivergedError, LostStageError
 from pipetrain.engine.executors.base import Executor
 from pipetrain.engine.executors.compilation import compile_ahead
@@ -255,6 +256,7 @@ def training_session(
     if job.settings.dataset.pin_memory and device.type == "cuda" and not (transport and transport.direct):
         # reads into page-locked memory, which it takes at any time: never while messages travel between devices
         data.train.pinned = data.evaluation.pinned = True
+    data.train.stored = data.evaluation.stored = queues(device)
     last = len(job.plan.bounds) - 1
     stages = range(last + 1) if rank is None else job.placement.stages_of[rank]
     with keeping_readers([data.train, data.evaluation], inputs=0 in stages, targets=last in stages):

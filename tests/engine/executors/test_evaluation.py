@@ -11,6 +11,7 @@ from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.device_queue import numbers
 from pipetrain.engine.executors import evaluation
 from pipetrain.engine.executors.evaluation import evaluate, evaluate_model
+from pipetrain.engine.executors.feed import Targets
 from pipetrain.engine.losses import CrossEntropy, TokenCrossEntropy
 
 CPU = torch.device("cpu")
@@ -55,7 +56,7 @@ def test_evaluation_asks_for_targets_when_it_has_the_outputs():
 
     def targets():
         asked.append("targets")
-        return (torch.tensor([0]),)
+        return Targets((torch.tensor([0]),), (torch.tensor([0]),))
 
     assert evaluate(outputs(), targets, CrossEntropy())["top1"] == 100.0
     assert asked == ["outputs", "targets"] * 2
@@ -63,7 +64,7 @@ def test_evaluation_asks_for_targets_when_it_has_the_outputs():
 
 def test_sequence_perplexity_is_over_all_positions():
     parts = [((torch.randn(n, 4, 5),), (torch.randint(0, 4, (n, 5)),)) for n in (3, 1)]
-    targets = iter([target for _, target in parts])
+    targets = iter([Targets(target, target) for _, target in parts])
     metrics = evaluate([output for output, _ in parts], lambda: next(targets), CrossEntropy())
     scores, labels = (torch.cat([part[side][0] for part in parts]) for side in (0, 1))
     assert metrics["perplexity"] == pytest.approx(nn.functional.cross_entropy(scores, labels).exp().item())
@@ -85,12 +86,11 @@ class Counting(TokenCrossEntropy):
 def test_device_evaluation_counts_on_host_and_reads_once(monkeypatch):
     torch.manual_seed(0)
     parts = [((torch.randn(n, 4, 5),), (torch.randint(0, 5, (n, 4)),)) for n in (3, 1, 2)]
-    expected = evaluate([output for output, _ in parts], iter([target for _, target in parts]).__next__, Counting())
+    targets = [Targets(target, (target[0].clone(),)) for _, target in parts]
+    expected = evaluate([output for output, _ in parts], iter(targets).__next__, Counting())
     reads, loss = [], Counting()
     monkeypatch.setattr(evaluation, "queues", lambda _device: True)
-    monkeypatch.setattr(evaluation, "to_device", lambda tensors, _device: tuple(each.clone() for each in tensors))
     monkeypatch.setattr(evaluation, "numbers", lambda scalars: reads.append(len(scalars)) or numbers(scalars))
-    targets = [target for _, target in parts]
     waits = []
 
     @contextmanager
@@ -102,4 +102,4 @@ def test_device_evaluation_counts_on_host_and_reads_once(monkeypatch):
     assert evaluate([output for output, _ in parts], iter(targets).__next__, loss, waiting=waiting) == expected
     assert waits == [("its device", 1)]
     assert reads == [9]  # loss, log-likelihood and hits of each part
-    assert all(counted is there for counted, (there,) in zip(loss.counted, targets, strict=True))
+    assert all(counted is each.on_host[0] for counted, each in zip(loss.counted, targets, strict=True))

@@ -6,10 +6,17 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
+from pipetrain.engine.data.interface import Split
 from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.data.samples import NamedSamples
+from pipetrain.engine.device_queue import SideStream
 from pipetrain.engine.executors import feed as feeds
-from pipetrain.engine.executors.feed import Feed
+from pipetrain.engine.executors.feed import Feed, Uploads
 from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.tensors import dense
+
+CPU = torch.device("cpu")
+ALL = DrainInterval(0, 0, 4, 0)
 
 
 class Numbers(Dataset):
@@ -27,7 +34,7 @@ class Numbers(Dataset):
 def feed(inputs, targets, interval=DrainInterval(0, 1, 4, 1)):  # noqa: B008
     numbers = Numbers()
     loader = Loader(numbers, batch_size=2, shuffle=False)
-    return Feed(loader, interval, torch.device("cpu"), inputs=inputs, targets=targets), numbers
+    return Feed(loader, interval, Uploads(CPU), inputs=inputs, targets=targets), numbers
 
 
 def test_feed_reads_one_minibatch_ahead():
@@ -43,7 +50,7 @@ def test_feed_reads_one_minibatch_ahead():
 def test_feed_reads_nothing_beyond_the_drain_interval():
     ahead, numbers = feed(inputs=False, targets=True)
     for first in (2, 4, 6):
-        assert ahead.targets()[0].tolist() == [10 * first, 10 * first + 10]
+        assert ahead.targets().on_host[0].tolist() == [10 * first, 10 * first + 10]
         ahead.prepare()
     assert numbers.read == [2, 3, 4, 5, 6, 7]
 
@@ -52,7 +59,7 @@ def test_one_stage_feed_reads_inputs_and_targets_once():
     ahead, numbers = feed(inputs=True, targets=True)
     inputs = [ahead.inputs()[0] for _ in range(2)]
     ahead.prepare()  # targets are still there
-    targets = [ahead.targets()[0] for _ in range(2)]
+    targets = [ahead.targets().on_device[0] for _ in range(2)]
     for x, y in zip(inputs, targets, strict=True):
         assert (10 * x.flatten()).tolist() == y.tolist()
     assert numbers.read == [2, 3, 4, 5]
@@ -66,89 +73,90 @@ def test_feed_of_a_middle_stage_reads_nothing():
         ahead.inputs()
 
 
-class Event:
-    """An event of a device, which notes how many minibatches had been taken when the host waits for it."""
-
-    def __init__(self, waits, number):
-        self._waits, self._number = waits, number
-
-    def synchronize(self):
-        self._waits.append(self._number)
-
-
 @pytest.fixture
 def device(monkeypatch):
-    """A device that queues, page-locked memory that says what was taken of it, and the waits of the host for events."""
-    state = SimpleNamespace(kind=torch.device("meta"), blocks=[], waits=[], events=0)
+    """A device that queues: the page-locked memory taken for it, and the number of copies that the host waited for."""
+    state = SimpleNamespace(uploads=None, locked=[], waits=0)
 
     def lock(size):
-        state.blocks.append(torch.empty(size, dtype=torch.uint8))
-        return state.blocks[-1]
+        state.locked.append(size)
+        return torch.empty(size, dtype=torch.uint8)
 
-    def event(_device):
-        state.events += 1
-        return Event(state.waits, state.events)
+    class Event:
+        def synchronize(self):
+            state.waits += 1
 
-    addresses = lambda: {block.untyped_storage().data_ptr() for block in state.blocks}  # noqa: E731
     monkeypatch.setattr(feeds, "queues", lambda device: device.type == "meta")
+    monkeypatch.setattr(feeds, "SideStream", lambda _device: SideStream(CPU))
     monkeypatch.setattr(feeds, "page_locked", lock)
-    monkeypatch.setattr(feeds, "event", event)
-    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda x: x.untyped_storage().data_ptr() in addresses())
+    monkeypatch.setattr(feeds, "event", lambda _device: Event())
+    monkeypatch.setattr(feeds, "_BLOCK_BYTES", 16)
+    state.uploads = Uploads(torch.device("meta"))
     return state
 
 
-def feed_of(dataset, device, interval, **sides):
-    loader = Loader(dataset, batch_size=2, shuffle=False)
-    return Feed(loader, interval, device.kind, **{"inputs": True, "targets": True, **sides})
+def test_uploads_take_page_locked_memory_once(device):
+    device.uploads.lock()
+    assert device.locked == [16 * feeds._BLOCKS]
+    for size in (1, 5, 1000):
+        device.uploads.start((torch.zeros(size),))
+    assert len(device.locked) == 1
 
 
-def test_device_feed_reads_ahead_into_page_locked_memory(device):
-    ahead = feed_of(Numbers(), device, DrainInterval(0, 1, 4, 1))
-    assert not device.blocks
+def test_block_is_filled_again_only_after_its_copy(device):
+    device.uploads.start((torch.zeros(16 * feeds._BLOCKS, dtype=torch.int8),))
+    assert device.waits == 0
+    device.uploads.start((torch.zeros(16 * 3, dtype=torch.int8),))
+    assert device.waits == 3
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.zeros(0, 3), torch.zeros((), dtype=torch.bool), torch.zeros(2, 5).t(), torch.zeros(9, 4)[::2]]
+)
+def test_uploads_keep_shape_and_memory_order(device, tensor):
+    (copy,) = device.uploads.hand_over(device.uploads.start((tensor,)))
+    assert (copy.device.type, copy.dtype, copy.shape) == ("meta", tensor.dtype, tensor.shape)
+    assert copy.stride() == dense(tensor).stride()
+
+
+def test_feed_starts_copies_when_it_reads_ahead(device):
+    numbers = Numbers()
+    ahead = Feed(Loader(numbers, batch_size=2, shuffle=False), ALL, device.uploads, inputs=True, targets=True)
     ahead.prepare()
-    taken = len(device.blocks)
-    (targets,) = ahead.host_targets()
-    assert targets.tolist() == [20, 30]
-    assert targets.is_pinned()
-    assert ahead.inputs()[0].device.type == ahead.targets()[0].device.type == "meta"
-    assert ahead.inputs()[0].device.type == "meta"
-    assert len(device.blocks) == taken == 2  # though more were read since
+    assert (numbers.read, len(device.locked)) == ([0, 1], 1)
+    targets = ahead.targets()
+    assert targets.on_host[0].tolist() == [0, 10]
+    assert ahead.inputs()[0].device.type == targets.on_device[0].device.type == "meta"
+    assert numbers.read == [0, 1]
 
 
-def test_page_locked_memory_is_written_again_once_it_was_copied(device, monkeypatch):
-    monkeypatch.setattr(feeds, "_IN_TURN", 2)
-    ahead = feed_of(Numbers(), device, DrainInterval(0, 0, 4, 0), inputs=False)
-    places = []
-    for number, first in enumerate((0, 2, 4, 6)):
-        ahead.prepare()
-        (targets,) = ahead.host_targets()
-        assert targets.tolist() == [10 * first, 10 * first + 10]
-        assert device.waits == list(range(1, number))  # for the copy of the minibatch before the last
-        places.append(targets.data_ptr())
-    assert places[:2] == places[2:]
-    assert places[0] != places[1]
-
-
-class Growing(Dataset):
-    """Minibatches that the data set makes itself, the second longer than page-locked memory is."""
-
-    SIZES = (3, 2**20, 5)
+class Bytes:
+    """Samples stored as bytes, which count as halves."""
 
     def __len__(self):
-        return 3
+        return 4
 
     def __getitem__(self, i):
-        return torch.full((self.SIZES[i],), i, dtype=torch.uint8), torch.tensor(i)
+        (stored,), target = self.stored(i)
+        return self.on_device((stored,))[0], target
 
-    def batches(self, _batch_size, samples):
-        return [[i] for i in range(samples)]
+    def stored(self, i):
+        return (torch.tensor([i, i + 1], dtype=torch.uint8),), i
+
+    def on_device(self, inputs):
+        return (inputs[0] / 2,)
 
 
-def test_minibatch_larger_than_page_locked_memory_stays_in_ordinary_memory(device, monkeypatch):
-    monkeypatch.setattr(feeds, "_LEAST_BYTES", 2**10)
-    monkeypatch.setattr(feeds, "to_device", lambda tensors, _device: tensors)
-    ahead = feed_of(Growing(), device, DrainInterval(0, 0, 3, 0), targets=False)
-    read = [ahead.inputs()[0] for _ in range(3)]
-    assert [each.is_pinned() for each in read] == [True, False, True]
-    assert [each[0, 0].item() for each in read] == [0, 1, 2]
-    assert [block.nbytes for block in device.blocks] == [3 * 2**10]
+@pytest.mark.parametrize("stored", [False, True])
+def test_inputs_are_finished_once_they_are_on_the_device(stored):
+    loader = Loader(Bytes(), batch_size=2, shuffle=False)
+    loader.stored = stored
+    (read,) = next(loader.inputs(0))
+    assert read.dtype == (torch.uint8 if stored else torch.float32)
+    (inputs,) = Feed(loader, DrainInterval(0, 0, 2, 0), Uploads(CPU), inputs=True, targets=False).inputs()
+    assert inputs.tolist() == [[0, 0.5], [0.5, 1]]
+
+
+def test_dict_samples_are_read_as_the_data_set_gives_them():
+    named = NamedSamples(Bytes(), "target", "input")
+    assert Split(named).stored is None

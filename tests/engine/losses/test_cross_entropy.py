@@ -6,6 +6,7 @@ from torch import nn
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.evaluation import PartScore, metrics_of
+from pipetrain.engine.executors.feed import Targets
 from pipetrain.engine.losses import CrossEntropy, TokenCrossEntropy
 
 
@@ -85,7 +86,10 @@ def test_padding_is_never_a_hit():
 
 def test_perplexity_over_parts_is_unsmoothed_over_all_tokens():
     loss = TokenCrossEntropy(0.3, ignore_index=0)
-    parts = [PartScore.of(loss, (LOGITS[rows],), (TARGETS[rows],)) for rows in (slice(1), slice(1, None))]
+    parts = [
+        PartScore.of(loss, (LOGITS[rows],), Targets((TARGETS[rows],), (TARGETS[rows],)))
+        for rows in (slice(1), slice(1, None))
+    ]
     plain = nn.CrossEntropyLoss(ignore_index=0)(LOGITS.transpose(1, 2), TARGETS)
     found = metrics_of(parts)
     assert found["perplexity"] == pytest.approx(plain.exp().item())

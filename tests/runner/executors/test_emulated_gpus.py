@@ -124,8 +124,11 @@ def test_communicators_that_take_all_of_a_gpu_end_the_run(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", ["dropped_wait", "sent_memory_changes", "memory_not_lent"])
-def test_message_that_is_garbage_fails_the_run_or_has_other_bits(tmp_path, monkeypatch, mutant):
+@pytest.mark.parametrize(
+    "mutant",
+    ["dropped_wait", "sent_memory_changes", "memory_not_lent", "inputs_not_handed_over", "blocks_filled_too_early"],
+)
+def test_garbage_ends_the_run_or_gives_other_bits(tmp_path, monkeypatch, mutant):
     monkeypatch.setenv("STRICT_NCCL_LATE_MS", "5")
     result = None
     with contextlib.suppress(ProcessRaisedException, ProcessExitedException):  # the same run without it completes

@@ -13,6 +13,7 @@ from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.executors.evaluation import PartScore, metrics_of
+from pipetrain.engine.executors.feed import Targets
 from pipetrain.engine.failure import described
 from pipetrain.engine.losses import (
     NO_METRICS,
@@ -177,7 +178,7 @@ def _metrics(settings: Settings, trial: DryRun, loss: Loss) -> list[str]:
         _check_gradient(loss, trial)
         if not settings.eval.every_epochs:
             return []
-        score = PartScore.of(loss, trial.outputs, trial.targets)
+        score = PartScore.of(loss, trial.outputs, Targets(trial.targets, trial.targets))
         if hasattr(loss, "metrics"):
             _check_sums(loss, trial, score)
     except Exception as error:

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from pipetrain.engine.data.interface import MapStyle
 from pipetrain.engine.errors import ConfigError, is_whole, one_line
 from pipetrain.engine.files.regular_file import descriptor_of
+from pipetrain.engine.tensors import Tensors
 
 
 @dataclass(frozen=True)
@@ -35,18 +37,25 @@ class ImageDataset:
 
 
 class Normalize:
-    """uint8 images (C, H, W) to float32, in [0, 1] and then to zero mean and unit deviation per channel.
+    """uint8 images (…, C, H, W) to float32, in [0, 1] and then to zero mean and unit deviation per channel.
 
-    The operations, their order and the bits equal torchvision's ToTensor and Normalize.
+    The operations, their order and the bits equal torchvision's ToTensor and Normalize, on any device.
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        self.mean = torch.tensor(tuple(mean), dtype=torch.float32)[:, None, None]
-        self.std = torch.tensor(tuple(std), dtype=torch.float32)[:, None, None]
+        self._constants = tuple(mean), tuple(std)
 
-    def __call__(self, image: Tensor) -> Tensor:
-        """The normalized copy of `image`."""
-        return image.to(torch.float32).div_(255).sub_(self.mean).div_(self.std)
+    def __call__(self, images: Tensor) -> Tensor:
+        """The normalized copy of `images`."""
+        largest, mean, std = _on_device(*self._constants, images.device)
+        return images.to(torch.float32).div_(largest).sub_(mean).div_(std)
+
+
+@cache
+def _on_device(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest byte, the mean and the deviation; by a number, unlike a tensor, CUDA does not divide exactly."""
+    largest, *each = (torch.tensor(values, dtype=torch.float32, device=device) for values in (255, mean, std))
+    return largest, each[0][:, None, None], each[1][:, None, None]
 
 
 class CropFlip:
@@ -99,10 +108,17 @@ class LabelledImages:
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        image, target = self.stored(index)
+        return self.normalize(image), target
+
+    def stored(self, index: int) -> tuple[Tensor, Tensor]:
+        """Sample `index` before it is normalized, augmented, as uint8."""
         image = self.images[index]
-        if self.augment is not None:
-            image = self.augment(image)
-        return self.normalize(image), self.targets[index]
+        return image if self.augment is None else self.augment(image), self.targets[index]
+
+    def on_device(self, inputs: Tensors) -> Tensors:
+        """The normalized images of a minibatch."""
+        return (self.normalize(inputs[0]),)
 
     def target(self, index: int) -> Tensor:
         """The class of sample `index`, an int64 scalar."""
