@@ -100,8 +100,9 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 bench-planner: setup  ## Measure predicted against measured throughput and memory of pipelines, on a quiet machine
 	$(BIN)/python benchmarks/planner.py
 
-drill: setup  ## Have 300 short runs fail in random ways, and check what becomes of each (FAULTS=300 SEED=0; under an hour)
+drill: setup  ## Have 300 short runs fail in random ways, and check what becomes of each (FAULTS=300 SEED=0; under an hour); then measure the share of time that faults leave (half an hour)
 	$(BIN)/python benchmarks/drill.py --faults $(FAULTS) --seed $(SEED)
+	$(BIN)/python benchmarks/drill_goodput.py
 
 reproduce: setup  ## Run all experiments of the papers at SCALE=small or full, the cheapest first, and write their pages
 	$(BIN)/python -m papers reproduce papers --scale $(SCALE); code=$$?; $(BIN)/python -m papers pages && exit $$code

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ WORDS = (
     "model=lenet5", "dataset.limit=128", "train.batch_size=16", "train.epochs=3", "partition.stages=2", "device=cpu",
     "threads=1", "checkpoint.every_steps=4", "launch.hang_timeout=20",
 )  # fmt: skip
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 480.0
 _START_SECONDS = 8.0
 _HASHES = ("status", "steps", "weights_sha256", "loss_sha256")
 
@@ -38,21 +38,27 @@ class Drill:
         run: the directory of its run.
         chance: what is drawn of it.
         undisturbed: the directory of an undisturbed run of a method.
+        words: settings of the run.
+        moments: steps after which the fault may come; negative ones: while the run starts.
+        executors: the executors to choose from, which have equal bits.
         processes: the commands that were started.
     """
 
     run: Path
     chance: random.Random
     undisturbed: Callable[[str], Path]
+    words: Sequence[str] = WORDS
+    moments: Sequence[int] = range(-STEPS // 4, STEPS)
+    executors: Sequence[str] = ("distributed", "simulated")
     processes: list[Process] = field(default_factory=list)
 
     def executor(self) -> str:
         """A setting that changes no bits."""
-        return f"executor={self.chance.choice(['distributed', 'simulated'])}"
+        return f"executor={self.chance.choice(self.executors)}"
 
     def start(self, *words: str) -> Process:
         """Starts the run, with settings of the fault's own."""
-        return self.started(command("run", *WORDS, *words, f"hydra.run.dir={self.run}"))
+        return self.started(command("run", *self.words, *words, f"hydra.run.dir={self.run}"))
 
     def started(self, words: list[str], **environment: str) -> Process:
         process = subprocess.Popen(
@@ -64,7 +70,7 @@ class Drill:
 
     def moment(self, process: Process) -> None:
         """Waits for a random moment of a run: while it starts, or about the end of a step."""
-        step = self.chance.randrange(-STEPS // 4, STEPS)
+        step = self.chance.choice(self.moments)
         if step < 0:
             began, seconds = time.monotonic(), self.chance.random() * _START_SECONDS
             wait_until(lambda: self._is_at(0, process) or time.monotonic() > began + seconds)
