@@ -265,7 +265,7 @@ def test_state_that_checkpoints_cannot_hold_is_refused():
         optimizer.state()
     optimizer = StageOptimizer(lambda groups: OwnState(groups, key=("all", 1)), parameters(), rate)
     run(optimizer, 1)
-    with pytest.raises(ConfigError, match=r"OwnState keeps state under a tuple, .* under weights and under text"):
+    with pytest.raises(ConfigError, match=r"OwnState keeps state under a tuple, .* weights or strings"):
         optimizer.state()
 
 
