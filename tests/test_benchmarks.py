@@ -1,6 +1,7 @@
-"""Steps of a round that the benchmarks count, and rows that they accept."""
+"""Steps of a round that the benchmarks count, rows that they accept, and what the drill computes from its runs."""
 
 import pytest
+from drill_goodput import STEPS, Run, rows_of, young
 from rounds import COOL_DOWN, WARM_UP, Round, overhead, rules_of
 from rows import Measured, Rows
 
@@ -39,3 +40,24 @@ def test_row_needs_the_loss_of_the_synchronous_row_and_a_limit_no_higher_one(nam
     else:
         with pytest.raises(SystemExit, match=f"{name}: no measurement"):
             rows.check("sequential")
+
+
+def calm_run(every, seconds, pause):
+    """An undisturbed run of the drill with checkpoints every so many steps, each of which takes `pause` seconds."""
+    checkpoints = STEPS // every
+    whole = seconds + checkpoints * pause
+    return Run("undisturbed", every, whole + 4, seconds, whole, checkpoints * pause, seconds / STEPS, 1.0)
+
+
+def test_interval_of_young_follows_from_the_cost_of_a_checkpoint_and_the_time_between_failures():
+    found = young([calm_run(2, 48.0, 0.25), calm_run(16, 48.0, 0.25), calm_run(48, 48.0, 0.25)])
+    assert found["checkpoint_cost_s"] == found["checkpoint_pause_s"] == pytest.approx(0.25)
+    assert found["start_s"] == 4
+    assert found["between_failures_s"] == pytest.approx(48 + 6 * 0.25 + 4)
+    assert found["interval_s"] == pytest.approx((2 * 0.25 * found["between_failures_s"]) ** 0.5, abs=0.1)
+    assert found["interval_steps"] == round(found["interval_s"] / 0.5)
+
+
+def test_share_of_a_row_is_the_median_of_its_runs_with_their_range():
+    (row,) = rows_of([Run("worker_killed", 16, seconds, 30.0, 0, 0, 0, 0) for seconds in (40.0, 60.0, 50.0)])
+    assert row["kept_share"] == [0.6, 0.5, 0.75]

@@ -1,7 +1,7 @@
 """The phases of a run as the configuration gives them: names turned into sections, and when each ends."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -76,19 +76,25 @@ def check_read(config: DictConfig, choices: Mapping[str, str]) -> None:
     entries = plain["phases"]
     if not isinstance(entries, list) or any("names" in entry for entry in entries if isinstance(entry, dict)):
         return  # no phases, or they are written out and refer to nothing
-    read = list(dict.fromkeys(re.findall(r"\$\{([\w.]+)\}", str(entries))))
+    read = dict.fromkeys(re.findall(r"\$\{([\w.]+)\}", str(entries)))
     for part in _PARTS:
-        given, works = plain[part], [each for each in read if each.startswith(f"{part}.")]
-        is_preset = TARGET not in given
-        if not is_preset:  # used by phases that name none
-            is_used = part in read or any(not isinstance(entry, dict) or entry.get(part) is None for entry in entries)
-            given = {} if is_used else _changed(part, given, choices.get(part))
-        for key, value in given.items():
+        works = [each for each in read if each.startswith(f"{part}.")]
+        for key, value in _to_be_read(part, plain, read, choices.get(part)).items():
             if (setting := f"{part}.{key}") not in read:
-                inside = f"; set it inside a phase, such as {{{part}: {{name: ..., {key}: ...}}}}"
-                otherwise = f"; choose from {', '.join(works)}" if is_preset and works else inside
+                otherwise = f"; set it inside a phase, such as {{{part}: {{name: ..., {key}: ...}}}}"
+                if works and TARGET not in plain[part]:  # of a preset
+                    otherwise = f"; choose from {', '.join(works)}"
                 hint = did_you_mean(setting, works) or otherwise
                 raise ConfigError(f"{setting}={as_configured(value)}: no phase reads it{hint}")
+
+
+def _to_be_read(part: str, plain: Mapping[str, Any], read: Collection[str], name: str | None) -> Mapping[str, Any]:
+    """The settings of a section that phases must read: all of a preset, and changed ones of a choice not used."""
+    given: Mapping[str, Any] = plain[part]
+    if TARGET not in given:
+        return given
+    is_used = part in read or any(not isinstance(entry, dict) or entry.get(part) is None for entry in plain["phases"])
+    return {} if is_used else _changed(part, given, name)
 
 
 def _changed(part: str, given: Mapping[str, Any], name: str | None) -> dict[str, Any]:
