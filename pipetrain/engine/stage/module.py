@@ -72,9 +72,12 @@ class StageModule(nn.Module):
         with sharing_buffers(self):  # before anything below holds weights and buffers, which a device may replace
             self.to(device)
             arithmetic.prepare(self)
-        # a child of nn.Sequential is called as such: the call of a module takes the time of a small layer
-        direct = [layer.forward if type(layer) is Child else layer for layer in layers]
-        self._callables = arithmetic.callables(layers if arithmetic.compiled else direct)
+        self._calls = [
+            # a child of nn.Sequential is called as such: the call of a module takes the time of a small layer
+            (layer.child, True) if type(layer) is Child and not arithmetic.compiled else (call, False)
+            for layer, call in zip(layers, arithmetic.callables(layers), strict=True)
+        ]
+        """What is called for each layer, and True if with one argument, a tuple of several tensors."""
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own
         names = {id(parameter): name for name, parameter in self._own.items()}
@@ -151,19 +154,20 @@ class StageModule(nn.Module):
         try:
             with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
                 seed_of = keys_after(self.seed, *microbatch)
-                for index, layer in enumerate(self._callables, start=self.first):
+                for index, (layer, takes_one) in enumerate(self._calls, start=self.first):
                     if at_layer is not None:
                         tensors = at_layer(index, tensors)
+                    given: tuple[Any, ...] = (tensors,) if takes_one and len(tensors) > 1 else tensors
                     seeded = index in self._may_draw
-                    result = self._drawing(index, layer, seed_of(index), tensors) if seeded else layer(*tensors)
+                    result = self._drawing(index, layer, seed_of(index), given) if seeded else layer(*given)
                     tensors = result if isinstance(result, tuple) else (result,)
         finally:
             # a layer's own autocast, inside the run's, would keep the casts of these weights for the next forward
             torch.clear_autocast_cache()
         return self.arithmetic.cast_outputs(tensors) if self._ends else tensors
 
-    def _drawing(self, index: int, layer: Callable[..., Any], seed: int, tensors: Tensors) -> Any:
-        """Output of a layer, with all generators seeded.
+    def _drawing(self, index: int, layer: Callable[..., Any], seed: int, given: tuple[Any, ...]) -> Any:
+        """Output of a layer for these arguments, with all generators seeded.
 
         Seeding Python and numpy takes the time of a small layer. It is done for layers that draw from them in their
         first training forward, and for those whose files import a generator, which may be used later.
@@ -171,11 +175,11 @@ class StageModule(nn.Module):
         reseed(seed)
         if self._python_draws.get(index, True):
             with python_draws(seed) as drawn:
-                result = layer(*tensors)
+                result = layer(*given)
             if self.training:
                 self._python_draws[index] = drawn[0] or self._may_draw[index]
             return result
-        return layer(*tensors)
+        return layer(*given)
 
     @torch.no_grad()
     def evaluate(self, *tensors: Tensor) -> Tensors:

@@ -55,22 +55,22 @@ class StorageMeter:
         self._watched += 1
         for tensor in tensors.values():
             storage = tensor.untyped_storage()
-            ref = StorageWeakRef(storage)
-            self._forget(ref.cdata)
-            self._seen[ref.cdata] = _Seen(ref, storage.nbytes(), self._watched)
+            address, size = storage._cdata, storage.nbytes()
+            # the reference keeps the address from becoming another storage's
+            ref = self._forget(address).ref if address in self._seen else StorageWeakRef(storage)
+            self._seen[address] = _Seen(ref, size, self._watched)
             self._sets[self._watched] += 1
-            self._bytes += storage.nbytes()
-            self._queued = queues(tensor.device)
+            self._bytes += size
+        self._queued = any(map(queues, {tensor.device for tensor in tensors.values()}))
         self.read()
 
-    def _forget(self, address: int) -> None:
-        seen = self._seen.pop(address, None)
-        if seen is None:
-            return
+    def _forget(self, address: int) -> _Seen:
+        seen = self._seen.pop(address)
         self._bytes -= seen.size
         self._sets[seen.number] -= 1
         if not self._sets[seen.number]:
             del self._sets[seen.number]
+        return seen
 
     def mark(self, allowed: float = math.inf) -> None:
         """Resets `versions_since`; more than `allowed` sets are from now on only counted if they stay in memory."""
@@ -114,11 +114,11 @@ class StorageMeter:
                 time.sleep(_MOMENT)
 
     def _forget_gone(self) -> None:
-        while self._may_exceed:
-            gone = next((address for address, seen in self._seen.items() if seen.ref.expired()), None)
-            if gone is None:
-                break
-            self._forget(gone)
+        for address in tuple(self._seen) if self._may_exceed else ():
+            if self._seen[address].ref.expired():
+                self._forget(address)
+                if not self._may_exceed:
+                    return
 
     @property
     def _may_exceed(self) -> bool:
