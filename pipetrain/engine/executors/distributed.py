@@ -49,7 +49,7 @@ class DistributedExecutor(ManyProcesses):
         rules = self.enter(interval)
         cursor = ReadCursor(self._stage, rules, interval)
         keys = training_keys(loader, interval, rules.num_microbatches)
-        self._ports.begin(rules.lists(interval.minibatches), cursor, keys)
+        self._ports.begin(interval.minibatches, cursor, keys)
         feed = self.feed(loader, interval, self.stages)
         runner = StageRunner(cursor, self._ports, feed, self.clip_norm, self.hooks)
         began, gate = time.perf_counter(), self.hooks.gate

@@ -9,7 +9,7 @@ from pipetrain.engine.errors import ConfigError, InvariantError
 from pipetrain.engine.methods import Method
 from pipetrain.engine.program.planned_operations import PlannedOperation, planned_operations
 from pipetrain.engine.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
-from pipetrain.engine.program.validation import checked_lists
+from pipetrain.engine.program.validation import MOST_IN_FLIGHT, checked_lists
 from pipetrain.engine.program.weight_reads import (
     ReadContext,
     StageContext,
@@ -54,8 +54,9 @@ class PipelineRules:
             self._check_leads(segments)
         self.contexts = [StageContext.under(schedule, r, num_stages, num_microbatches) for r in range(num_stages)]
         self.lists = lru_cache(maxsize=2)(self._make_lists)
-        # every worker asks for its own and for those of stage 0
-        self._worker_list = lru_cache(maxsize=1 + self.replicas.counts[0])(self._make_worker_list)
+        # a worker asks for its own list and for those of stage 0 and of its neighbors
+        kept = 1 + self.replicas.counts[0] + 2 * max(self.replicas.counts)
+        self.worker_list = lru_cache(maxsize=kept)(self._make_worker_list)
 
     def divide_rates_by_delay(self, anneal_steps: int) -> None:
         """Divides the learning rate of each stage by its delay, as T1 does: by the largest staleness of a forward.
@@ -137,6 +138,14 @@ class PipelineRules:
             return operations
         return with_recomputation(operations, self.segments.lead(self.replicas.stage_of(worker)))
 
+    def check_lists(self) -> None:
+        """Validates the lists of all workers, for a number of minibatches that does not grow with deep pipelines.
+
+        Raises:
+            ScheduleError: no pipeline can carry them out.
+        """
+        self.lists(2 * min(self.steady, MOST_IN_FLIGHT) + max(self.replicas.counts))
+
     def _make_lists(self, minibatches: int) -> list[list[Operation]]:
         return checked_lists(self.list_schedule, self.num_stages, self.num_microbatches, minibatches, self.segments)
 
@@ -147,8 +156,8 @@ class PipelineRules:
 
     def planned(self, worker: int, minibatches: int, start: int = 0) -> list[PlannedOperation]:
         """The list of a worker and what each of its operations reads, `start` minibatches into the run."""
-        operations, stage = self._worker_list(worker, minibatches), self.replicas.stage_of(worker)
-        first = [self._worker_list(other, minibatches) for other in self.replicas.workers_of(0)]
+        operations, stage = self.worker_list(worker, minibatches), self.replicas.stage_of(worker)
+        first = [self.worker_list(other, minibatches) for other in self.replicas.workers_of(0)]
         return planned_operations(self.contexts[stage], operations, first, self.method, self._lead(stage), start)
 
     @cached_property

@@ -6,13 +6,11 @@ from typing import Any
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.engine.failure import described
 from pipetrain.engine.program.steady_state import peak_in_flight
-from pipetrain.engine.program.validation import ScheduleError, validate
+from pipetrain.engine.program.validation import MOST_IN_FLIGHT, ScheduleError, validate
 from pipetrain.engine.schedules.base import Family, ListSchedule, Schedule
 from pipetrain.engine.schedules.operation import Kind, Operation, update
 
 _PACKAGE = __name__.partition(".")[0]
-_MOST_IN_FLIGHT = 64
-"""Largest number of minibatches in flight for which a steady state is checked."""
 
 
 def check_attributes(schedule: Schedule) -> None:
@@ -45,7 +43,7 @@ def check_custom_schedule(schedule: Schedule, D: int, N: int) -> None:
         _check_number(1, schedule.in_flight, r, D, N)
         _check_number(0, schedule.delay, r, D, N)
     filled = max(max(schedule.delay(r, D, N), -(-schedule.in_flight(r, D, N) // N)) for r in range(D))
-    for M in sorted({1, 2, 2 * min(_MOST_IN_FLIGHT, filled) + 1}):
+    for M in sorted({1, 2, 2 * min(MOST_IN_FLIGHT, filled) + 1}):
         lists = [_checked_list(schedule, r, D, N, M) for r in range(D)]
         try:
             validate(lists, N, M)

@@ -125,6 +125,8 @@ class _Playing:
 
     def _round_end(self, worker: int, update: Operation) -> float | None:
         """The end of the last backward on each replica, whose gradients the update averages; 0 without replicas."""
+        if not self._workers.several:
+            return 0.0
         replicas = self._workers.workers_of(self._workers.stage_of(worker))
         last = [(each, self._ends_of_rounds[each].get(update)) for each in replicas]
         backwards = [(each, op) for each, op in last if op is not None]

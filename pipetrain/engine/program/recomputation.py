@@ -1,5 +1,6 @@
 """Adds recomputation to operation lists: which forwards are repeated, when, and from whose stored input."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,15 +28,16 @@ class RecomputeSegments:
 
     def begins(self, r: int) -> bool:
         """True if stage r recomputes from its own stored input."""
-        return r in self.firsts
+        return self.firsts[bisect_right(self.firsts, r) - 1] == r
 
     def ends(self, r: int) -> bool:
         """True if no stage recomputes from stage r's repeated outputs."""
-        return r == self.num_stages - 1 or r + 1 in self.firsts
+        return self.lead(r) == 0
 
     def lead(self, r: int) -> int:
         """Microbatch steps between a recomputation on stage r and its backward."""
-        behind = next((first for first in self.firsts if first > r), self.num_stages)
+        after = bisect_right(self.firsts, r)
+        behind = self.firsts[after] if after < len(self.firsts) else self.num_stages
         return 2 * (behind - 1 - r)
 
 

@@ -8,6 +8,9 @@ from pipetrain.engine.schedules.base import ListSchedule
 from pipetrain.engine.schedules.operation import Kind, Operation
 from pipetrain.engine.schedules.replicas import Replicas
 
+MOST_IN_FLIGHT = 64
+"""Largest number of minibatches in flight with which lists are checked; deeper pipelines only take longer."""
+
 
 class ScheduleError(ValueError):
     """Operation lists that no pipeline can carry out."""

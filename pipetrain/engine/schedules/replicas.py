@@ -1,7 +1,7 @@
 """Number of processes of each stage, and the assignment of minibatches to them."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 
 
@@ -19,21 +19,22 @@ class Replicas:
     counts: tuple[int, ...]
 
     @classmethod
+    @cache  # each of D stages asks
     def one_each(cls, D: int) -> "Replicas":
         """A worker for each of D stages."""
         return cls((1,) * D)
 
-    @property
+    @cached_property
     def num_workers(self) -> int:
         """Number of workers of all stages together."""
         return sum(self.counts)
 
-    @property
+    @cached_property
     def several(self) -> bool:
         """True if some stage has more than one worker."""
         return max(self.counts) > 1
 
-    @property
+    @cached_property
     def even(self) -> bool:
         """True if all stages have the same number of replicas, so that replica i of each forms its own pipeline."""
         return min(self.counts) == max(self.counts)
@@ -66,7 +67,7 @@ class Replicas:
 
     def behind(self, stage: int) -> int:
         """Number of workers from this stage to the last, not counting one worker of this stage."""
-        return sum(self.counts[stage:]) - 1
+        return self.num_workers - self._firsts[stage] - 1
 
     def own(self, worker: int, minibatches: int) -> range:
         """Indices of the minibatches, out of `minibatches`, that go to a worker."""

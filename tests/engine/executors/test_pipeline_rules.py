@@ -12,14 +12,16 @@ from pipetrain.engine.errors import ConfigError, InvariantError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods import Method
 from pipetrain.engine.methods.naive_async import NaiveAsync
+from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.methods.timeprest import TiMePReSt
+from pipetrain.engine.program import validation
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.program.weight_reads import StageContext, WeightRead
 from pipetrain.engine.schedules.base import Family
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.nf1b import NF1B
-from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.engine.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.engine.weights.transforms import Predicted
 
@@ -61,6 +63,18 @@ def test_segments_fit_with_enough_in_flight_or_one_version(rule):
     method, schedule = METHODS[rule]
     for firsts in ((0,), (0, 2), (0, 1)):
         PipelineRules(schedule, method, 4, 4, RecomputeSegments(firsts, 4)).lists(3)
+
+
+@pytest.mark.parametrize(("method", "N"), [(PipeDream(), 1), (Synchronous(), 4)])
+def test_number_of_operations_validated_grows_linearly_with_depth(monkeypatch, method, N):
+    def operations(D):
+        rules, made = PipelineRules(OneFOneBFlush() if N > 1 else OneFOneB(), method, D, N), []
+        monkeypatch.setattr(validation, "validate", lambda lists, *_: made.extend(map(len, lists)))
+        rules.check_lists()
+        assert len(made) == D
+        return sum(made)
+
+    assert operations(512) == 4 * operations(128)
 
 
 def broken_invariant(case, **settings):

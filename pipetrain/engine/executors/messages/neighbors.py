@@ -68,20 +68,22 @@ class Neighbors(Ports):
         if self.replica_groups is not None:
             self.averaging = OverlappedAveraging(stage.weights.trainable, self.replica_groups, waiting)
 
-    def begin(
-        self, lists: Sequence[Sequence[Operation]], cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]
-    ) -> None:
-        """Announces an interval, given the lists of all workers and the keys of all messages.
+    def begin(self, minibatches: int, cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]) -> None:
+        """Announces an interval of this number of minibatches, given the keys of all messages.
 
-        They say which messages will come, and how many sent ones may be unread at any time.
+        The lists of this worker and its neighbors say which messages will come, and how many sent ones may be unread
+        at any time.
         """
         self._keys, self._start = keys, cursor.start
+
+        def operations(worker: int) -> Sequence[Operation]:
+            return cursor.rules.worker_list(worker, minibatches)
 
         def kept(kind: Kind, peer: int) -> int:
             # when F(k) of a stage runs, the messages of all microbatches that it has taken back are long delivered
             first, second = (self._worker, peer) if kind is Kind.FORWARD else (peer, self._worker)
             of_second = self._replicas.stage_of(second)
-            shared = [op for op in lists[first] if self._replicas.worker(of_second, op.minibatch) == second]
+            shared = [op for op in operations(first) if self._replicas.worker(of_second, op.minibatch) == second]
             return peak_of_messages(shared, cursor.rules.num_microbatches, kind) + 1
 
         self._kept = {(kind, peer): kept(kind, peer) for kind, peer in self.outgoing}
@@ -89,7 +91,7 @@ class Neighbors(Ports):
         def messages(kind: Kind, source: int, target: int) -> list[Key]:
             return [
                 keys[cursor.start + op.minibatch, op.microbatch]
-                for op in lists[target]
+                for op in operations(target)
                 if op.kind is kind and self._replicas.worker(self._replicas.stage_of(source), op.minibatch) == source
             ]
 

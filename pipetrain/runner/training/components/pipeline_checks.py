@@ -69,7 +69,7 @@ def check_schedules(settings: Settings, train: Loader, plan: Plan, phases: Seque
                 _check_devices(device, rules.schedule.placement(rules.num_stages))
                 notes += rules.schedule.notes(rules.num_stages)
             elif not plan.finegrained:  # its stages exchange nothing, and their lists are long
-                rules.lists(2 * rules.steady + max(rules.replicas.counts))
+                rules.check_lists()
             _check_depth(chosen, rules, len(train))
     if not plan.finegrained:
         notes += unfilled([phase.rules.schedule for phase in phases], len(plan.bounds), settings.train)

@@ -1,5 +1,6 @@
-"""The order and the direction in which neighbors that exchange messages over NCCL connect."""
+"""The lists that a worker reads, and the order and direction in which neighbors connect over NCCL."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -7,9 +8,16 @@ import torch
 import torch.distributed as dist
 
 from pipetrain.engine.executors.messages.links import Links
-from pipetrain.engine.executors.messages.neighbors import groups_of_neighbors
+from pipetrain.engine.executors.messages.neighbors import Neighbors, groups_of_neighbors
 from pipetrain.engine.executors.messages.transport import Transport
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.executors.read_cursor import ReadCursor
+from pipetrain.engine.executors.replicas.overlapped_averaging import ReplicaGroups
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Replicas
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.schedules.round_robin import RoundRobin
 
 DIRECT = Transport(torch.device("cpu"), "nccl")
 
@@ -54,3 +62,29 @@ def test_device_message_shapes_travel_in_host_memory(monkeypatch):
     _, groups = first_calls(monkeypatch, 0, Replicas((1, 1)))
     assert {each.headers[1] for each in groups.values()} == {"gloo"}
     assert {each.payload[1] for each in groups.values()} == {"nccl"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "worker", "read"),
+    [((1,) * 512, 256, {0, 255, 256, 257}), ((2, 3, 1, 1), 2, {0, 1, 2, 5}), ((2, 3, 1, 1), 6, {0, 1, 5, 6})],
+    ids=["512", "replica", "last"],
+)
+def test_worker_makes_lists_of_itself_its_neighbors_and_stage_0(monkeypatch, counts, worker, read):
+    replicas, made = Replicas(counts), set()
+
+    class Noting(RoundRobin):
+        def of_worker(self, worker, *numbers):
+            made.add(worker)
+            return super().of_worker(worker, *numbers)
+
+    monkeypatch.setattr(dist, "get_rank", lambda: worker)
+    monkeypatch.setattr(dist, "new_group", lambda *_, **__: None)
+    monkeypatch.setattr(dist, "irecv", lambda *_: SimpleNamespace(wait=None))
+    rules = PipelineRules(Noting(OneFOneB(), replicas), PipeDream(), len(counts), 1)
+    stage, replica = replicas.places[worker]
+    own = SimpleNamespace(index=stage, replica=replica, ties=[], updates=0)
+    monkeypatch.setattr(ReplicaGroups, "of", lambda *_: None)
+    ports = Neighbors(own, replicas, Transport(torch.device("cpu")), lambda _what: nullcontext())
+    keys = {(t, j): 1 for t in range(60) for j in (0, None)}
+    ports.begin(60, ReadCursor(own, rules, DrainInterval.whole(60)), keys)
+    assert made == read
