@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,12 +19,12 @@ STATUSES = ("completed", "diverged", "failed", "interrupted")
 _KINDS: Mapping[str, type] = {"final": dict, "best": dict, "per_stage": list}
 
 
-def weights_sha256(state: Mapping[str, Tensor]) -> str:
+def weights_sha256(in_order: Iterable[tuple[str, Tensor]]) -> str:
     """Hash over the names in sorted order, each followed by its raw contiguous little-endian bytes."""
     digest = hashlib.sha256()
-    for name in sorted(state):
+    for name, tensor in in_order:
         digest.update(name.encode())
-        digest.update(raw_bytes(state[name]))
+        digest.update(raw_bytes(tensor))
     return digest.hexdigest()
 
 

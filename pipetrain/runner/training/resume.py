@@ -198,7 +198,7 @@ def resumed(folder: Path, run: RunDirectory, settings: Settings, planned: Planne
     """
     progress, changes = store.load_progress(folder), changes_since(folder, settings)
     _check_data(folder, planned.data, progress, changes)
-    contents.whole_state(folder, planned.chain)
+    contents.check_model(folder, planned.chain)
     if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
         contents.check_optimizer(folder, settings.optimizer, device)
     state = TrainingState.of(progress, settings.train.target, planned.timetable, EarlyStopping.of(settings))

@@ -169,7 +169,8 @@ class TrainingSession:
         if recorder is not None:
             folder, ending = job.run.checkpoint(state.step), dict[str, Any]()
             if not trainer.interrupted:
-                ending = {"status": "completed", "weights_sha256": summary.weights_sha256(contents.model_state(folder))}
+                weights = summary.weights_sha256(contents.weights_in_order(folder))
+                ending = {"status": "completed", "weights_sha256": weights}
             else:
                 saved = {"checkpoint": str(folder.relative_to(job.run.path))} if state.step else {}
                 ending = {"status": "interrupted", "reason": f"a signal after step {state.step}", **saved}

@@ -1,7 +1,6 @@
 """The tensors of a checkpoint, loaded by name, into any partition."""
 
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import torch
@@ -13,7 +12,7 @@ from pipetrain.engine.stage.base import BaseStage
 from pipetrain.engine.stage.saved_state import Kind, Saved, TensorName, restore_stage, selected
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.schema import leaves
-from pipetrain.runner.training.checkpoint import manifest, store, tensor_file
+from pipetrain.runner.training.checkpoint import index, store, tensor_file
 from pipetrain.runner.training.components.optimizer_checks import try_step
 
 
@@ -34,33 +33,51 @@ def check_state(chain: LayerChain) -> None:
 def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None) -> Saved:
     """The tensors of one kind, of all or of some `names`, on the CPU: weight, buffer, layer or series -> key -> tensor.
 
+    Only files that hold one of them are opened.
+
     Raises:
         ConfigError: a file holds something else.
     """
+    return _copied(_mapped(folder, kind, names))
 
-    def selects(text: str) -> bool:
-        name = TensorName.parse(text)
-        return name.kind is kind and (names is None or name.of in names)
 
-    loaded: dict[str, Tensor] = {}
-    for path in (folder / entry.name for entry in manifest.entries(folder)):
-        if path.suffix == tensor_file.SUFFIX:
-            try:
-                loaded |= tensor_file.read(path, selects)
-            except ValueError as error:
-                raise ConfigError(f"{path}: holds tensors that no checkpoint has: {error}") from error
-    return selected(loaded, kind)
+def _copied(saved: Saved) -> Saved:
+    return {of: {key: tensor.clone() for key, tensor in values.items()} for of, values in saved.items()}
+
+
+def _mapped(folder: Path, kind: Kind, names: Collection[str] | None = None) -> Saved:
+    """As `load_tensors`, of which nothing is read before it is used."""
+    places = {
+        str(name): path
+        for name, path in index.places(folder).items()
+        if name.kind is kind and (names is None or name.of in names)
+    }
+    return selected(dict(tensor_file.mapped(places)), kind)
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
     """Loads a checkpoint's weights, buffers, averages, optimizer state, statistics and carried state into a stage.
 
-    Averages that it does not hold start with its weights.
+    Only files that hold some of it are opened, each once. Averages that the checkpoint does not hold start with its
+    weights. If no stage had the same layers, the loss scale is the smallest in these files.
 
     Raises:
         ConfigError: the checkpoint was saved from another model.
     """
-    restore_stage(stage, partial(load_tensors, folder), step, f"resume={folder}")
+    held = {*stage.full_names.values(), *stage.carried.names}
+    places = index.places(folder)
+    files = {path for name, path in places.items() if name.of in held}
+    needed = {
+        str(name): path
+        for name, path in places.items()
+        if path in files and (name.of in held or name.kind is Kind.SCALER)
+    }
+    tensors = dict(tensor_file.mapped(needed))
+
+    def load(kind: Kind, names: Collection[str] | None) -> Saved:
+        return _copied(selected(tensors, kind, names))
+
+    restore_stage(stage, load, step, f"resume={folder}")
 
 
 def check_optimizer(folder: Path, settings: OptimizerSettings, device: str = "cpu") -> None:
@@ -69,10 +86,10 @@ def check_optimizer(folder: Path, settings: OptimizerSettings, device: str = "cp
     Raises:
         ConfigError: the optimizer needs other state.
     """
-    states = load_tensors(folder, Kind.OPTIMIZER)
+    states = _mapped(folder, Kind.OPTIMIZER)
     if not states:
         return
-    model = model_state(folder)
+    model = mapped_state(folder)
     try:
         try_step(settings, {name: model[name] for name in states}, states, device=device)
     except ConfigError:
@@ -89,13 +106,18 @@ def load_history(folder: Path) -> dict[str, Tensor]:
     return {f"{Kind.HISTORY}.{name}": values[""] for name, values in load_tensors(folder, Kind.HISTORY).items()}
 
 
-def model_state(folder: Path, *, averaged: bool = False, names: Collection[str] | None = None) -> dict[str, Tensor]:
-    """The whole model's weights and buffers, or those with these names; a tied one under its first name alone.
+def model_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
+    """The whole model's weights and buffers; a tied one under its first name alone.
 
     With `averaged`, the averages of weights in place of those that have one.
     """
+    return {name: tensor.clone() for name, tensor in mapped_state(folder, averaged=averaged).items()}
+
+
+def mapped_state(folder: Path, *, averaged: bool = False, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """As `model_state`, of all or of some names. The tensors' memory is the files, mapped."""
     kinds = (Kind.MODEL, Kind.AVERAGE) if averaged else (Kind.MODEL,)
-    return {name: values[""] for kind in kinds for name, values in load_tensors(folder, kind, names).items()}
+    return {name: values[""] for kind in kinds for name, values in _mapped(folder, kind, names).items()}
 
 
 def averages_of(folder: Path) -> float | None:
@@ -113,7 +135,10 @@ def averages_note(folder: Path, *, raw: bool) -> str | None:
 
 def named_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
     """The whole model's state dict under all the names that its own module has; `averaged` as in `model_state`."""
-    state = model_state(folder, averaged=averaged)
+    return _under_all_names(folder, model_state(folder, averaged=averaged))
+
+
+def _under_all_names(folder: Path, state: dict[str, Tensor]) -> dict[str, Tensor]:
     aliases = store.load_progress(folder).get("aliases", {})
     return state | {name: state[first] for name, first in aliases.items() if first in state}
 
@@ -124,7 +149,18 @@ def whole_state(folder: Path, chain: LayerChain, *, averaged: bool = False) -> d
     Raises:
         ConfigError: it was saved from another model.
     """
-    state, expected = named_state(folder, averaged=averaged), chain.module.state_dict()
+    check_model(folder, chain)
+    return named_state(folder, averaged=averaged)
+
+
+def check_model(folder: Path, chain: LayerChain) -> None:
+    """Checks that a checkpoint holds this chain's model. Of its values, only those of tied weights are read.
+
+    Raises:
+        ConfigError: it was saved from another model.
+    """
+    state = _under_all_names(folder, mapped_state(folder))
+    expected = chain.module.state_dict()
     if wrong := set(expected) ^ set(state):
         raise ConfigError(f"{folder}: was saved from another model; only one of the two has {min(wrong)}")
     for name, tensor in expected.items():
@@ -136,4 +172,11 @@ def whole_state(folder: Path, chain: LayerChain, *, averaged: bool = False) -> d
             raise ConfigError(
                 f"{folder}: was saved with model.untie=true; {name} and {first} are two weights there, and one here"
             )
-    return state
+
+
+def weights_in_order(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """The whole model's weights and buffers in the order of their names, each in memory only while it is used."""
+    files = {name.of: path for name, path in index.places(folder).items() if name.kind is Kind.MODEL}
+    places = {str(TensorName(Kind.MODEL, of)): files[of] for of in sorted(files)}
+    for text, tensor in tensor_file.mapped(places):
+        yield TensorName.parse(text).of, tensor

@@ -168,14 +168,14 @@ def _prefix(missing: Sequence[str], tensors: Collection[str]) -> str | None:
 
 
 def _read(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]:
-    """All tensors, or those with these names. The memory of a file's is the file, mapped: nothing is copied.
+    """All tensors, or those with these names. Their memory is the file, mapped: nothing is copied.
 
     Raises:
         ConfigError: this is no file of named tensors.
         OSError: it cannot be read.
     """
     if path.is_dir():
-        return contents.model_state(path, averaged=True, names=names)
+        return contents.mapped_state(path, averaged=True, names=names)
     if path.suffix != tensor_file.SUFFIX:
         return {name: tensor for name, tensor in _torch_load(path).items() if names is None or name in names}
     try:

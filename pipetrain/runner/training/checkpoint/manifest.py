@@ -3,11 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipetrain.engine.files import strict_json
+from pipetrain.engine.libraries.processes import usable_cores
 from pipetrain.runner.tracking.files import naming, sync
 
 NAME = "manifest.json"
@@ -71,8 +73,10 @@ def problem(folder: Path) -> str | None:
         listed = entries(folder)
         if path.read_text(encoding="utf-8") != _text(listed):
             return f"{path}: damaged: it is not as it was written"
-        for entry in listed:
-            if fault := entry.fault(folder):
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            faults = list(pool.map(lambda entry: entry.fault(folder), listed))
+        for entry, fault in zip(listed, faults, strict=True):
+            if fault:
                 return f"{folder / entry.name}: damaged: {fault}"
         foreign = {each.name for each in folder.iterdir()} - {NAME, *(entry.name for entry in listed)}
         return f"{folder / min(foreign)}: foreign: it is not in {NAME}" if foreign else None

@@ -2,9 +2,12 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -38,25 +41,50 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.chmod(rights)  # the library puts a file in its place that only the owner may read
 
 
-def read(path: Path, selects: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors whose names `selects` accepts, on the CPU.
+def names(path: Path) -> list[str]:
+    """Names of the tensors in a file.
 
     Raises:
         ConfigError: it is not a safetensors file.
     """
+    with _opened(path) as file:
+        return list(file.keys())
+
+
+def mapped(places: Mapping[str, Path]) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors, on the CPU, in the order of `places`, which has the file of each name.
+
+    Their memory is the file, mapped: a value is read when it is used. A file is opened once for all names in a row.
+
+    Raises:
+        ConfigError: a file is not a safetensors file.
+    """
+    for path, of_file in groupby(places, places.__getitem__):
+        with _opened(path) as file:
+            for name in of_file:
+                yield name, file.get_tensor(name)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            # the library's tensors are views of the mapped file
-            return {name: file.get_tensor(name).clone() for name in file.keys() if selects(name)}  # noqa: SIM118
+            yield file
     except SafetensorError as error:
         raise ConfigError(f"{path}: not a safetensors file: {error}") from error
 
 
-def fault(path: Path, step: int) -> str | None:
-    """Fault of a file of a checkpoint after `step` steps, as the continuation of `damaged:`; None if it is valid."""
+def fault(path: Path, step: int, indexed: Collection[str] | None) -> str | None:
+    """Fault of a file of a checkpoint after `step` steps, as the continuation of `damaged:`; None if it is valid.
+
+    `indexed` are the names that the index has of it, if there is an index.
+    """
     try:
         with safe_open(path, framework="pt") as file:
-            for text in file.keys():  # noqa: SIM118
+            names = file.keys()
+            if indexed is not None and set(indexed) != set(names):
+                return "its tensors are not those of the index"
+            for text in names:
                 if wrong := _fault(TensorName.parse(text), file.get_slice(text).get_shape(), step):
                     return f"its {text} {wrong}"
     except SafetensorError as error:

@@ -171,7 +171,8 @@ def _step_on(
     chosen = {name: nn.Parameter(weight.detach().to(device, copy=True)) for name, weight in weights.items()}
     build = partial(build_torch_optimizer, settings)
     optimizer = StageOptimizer(build, chosen, lambda _update: 0.01, parameter_groups(settings, chosen))
-    optimizer.load_state({name: states[name] for name in chosen if name in states})
+    copies = {name: {key: value.clone() for key, value in states[name].items()} for name in chosen if name in states}
+    optimizer.load_state(copies)
     optimizer.step({name: torch.ones_like(parameter) for name, parameter in chosen.items()})
     optimizer.state()
     return {name: parameter.detach() for name, parameter in chosen.items()}

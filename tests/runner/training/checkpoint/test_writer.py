@@ -7,14 +7,13 @@ import os
 import shutil
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from support import checkpoints
-from support.checkpoints import NAMES, NO_CONFIG
+from support.checkpoints import NAMES, NO_CONFIG, Processes
 
 from pipetrain.engine import device_queue
 from pipetrain.engine.executors.hooks import RunHooks
@@ -68,6 +67,7 @@ def test_checkpoint_that_cannot_take_its_place_leaves_the_first(tmp_path, monkey
 def test_no_file_of_a_checkpoint_is_a_pickle(folder):
     assert sorted(path.name for path in folder.iterdir()) == [
         "config.json",
+        "index.json",
         "manifest.json",
         "process-0.safetensors",
         "progress.json",
@@ -86,36 +86,12 @@ def test_leftovers_of_killed_run_are_removed_or_completed(tmp_path, folder):
     assert names == ["step-00000002.old", "step-00000003", "step-00000006"]
 
 
-class Pair:
-    """Two writers in threads of this process."""
-
-    def __init__(self):
-        self.values = [None, None]
-        self.barrier = threading.Barrier(2, timeout=10)
-
-    def writer(self, rank):
-        def exchange(value):
-            self.values[rank] = json.loads(json.dumps(value))  # as they travel
-            self.barrier.wait()
-            values = list(self.values)
-            self.barrier.wait()
-            return values
-
-        return Writer(rank, exchange, coordinates=rank == 1)
-
-    def save(self, folder, parts):
-        with ThreadPoolExecutor(2) as pool:
-            snapshots = [Snapshot(part, {"step": 1, **checkpoints.NAMES}, checkpoints.NO_CONFIG) for part in parts]
-            jobs = [pool.submit(save, folder, each, self.writer(rank)) for rank, each in enumerate(snapshots)]
-        return [job.exception() for job in jobs]
-
-
 def test_processes_write_a_file_each_and_one_manifest(tmp_path):
     folder = RunDirectory(tmp_path).checkpoint(1)
     parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
-    assert Pair().save(folder, parts) == [None, None]
+    assert Processes(2).save(folder, parts) == [None, None]
     assert store.problem(folder) is None
-    names = {"config.json", "process-0.safetensors", "process-1.safetensors", "progress.json"}
+    names = {"config.json", "index.json", "process-0.safetensors", "process-1.safetensors", "progress.json"}
     assert json.loads((folder / "manifest.json").read_text())["files"].keys() == names
     assert {name: tensor.tolist() for name, tensor in contents.model_state(folder).items()} == {
         "a": [1.0, 1.0],
@@ -126,7 +102,7 @@ def test_processes_write_a_file_each_and_one_manifest(tmp_path):
 def test_full_disk_of_one_process_fails_all_and_keeps_checkpoint(tmp_path, monkeypatch):
     folder = RunDirectory(tmp_path).checkpoint(1)
     parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
-    Pair().save(folder, parts)
+    Processes(2).save(folder, parts)
     write = tensor_file.write
 
     def full(path, tensors):
@@ -135,7 +111,7 @@ def test_full_disk_of_one_process_fails_all_and_keeps_checkpoint(tmp_path, monke
         write(path, tensors)
 
     monkeypatch.setattr(tensor_file, "write", full)
-    errors = Pair().save(folder, parts)
+    errors = Processes(2).save(folder, parts)
     assert [error.errno for error in errors] == [errno.ENOSPC, errno.ENOSPC]
     assert all(error.filename.endswith("process-0.safetensors") for error in errors)
     assert store.problem(folder) is None

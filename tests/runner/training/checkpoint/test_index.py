@@ -1,0 +1,136 @@
+"""What a checkpoint's index spares: files that hold nothing of a stage, and values that nobody needs."""
+
+import gc
+import json
+import weakref
+from collections import Counter
+
+import pytest
+import torch
+from support import small_model, tied_model
+from support.checkpoints import Processes
+from support.one_run import prepared
+from support.pipelines import half_decay, sgd
+from support.worker_pool import simulated
+
+from pipetrain.engine.executors.pipeline import build_stages
+from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
+from pipetrain.engine.stage.base import Training
+from pipetrain.engine.stage.saved_state import stage_tensors
+from pipetrain.runner.tracking import summary
+from pipetrain.runner.tracking.run_directory import RunDirectory
+from pipetrain.runner.training.checkpoint import contents, index, manifest, store, tensor_file
+
+TRAINING = Training(OptimizerFactory(sgd, half_decay), CrossEntropy())
+LAST = {"run.losses": torch.zeros(1)}
+
+
+def stages(number, model=small_model):
+    return build_stages(model.build(1, 4), small_model.bounds(number), TRAINING)
+
+
+def saved(run, number, model=small_model):
+    """A checkpoint of so many stages, each in a process."""
+    folder = RunDirectory(run).checkpoint(1)
+    folder.parent.parent.mkdir(exist_ok=True)
+    parts = [stage_tensors(stage) for stage in stages(number, model)]
+    assert Processes(number).save(folder, [*parts[:-1], {**parts[-1], **LAST}]) == [None] * number
+    return folder
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Counts how often each file of tensors is opened."""
+    count, safe_open = Counter(), tensor_file.safe_open
+    monkeypatch.setattr(
+        tensor_file, "safe_open", lambda path, **how: count.update([path.name]) or safe_open(path, **how)
+    )
+    return count
+
+
+def without_index(folder):
+    """The checkpoint as an earlier version has written it."""
+    (folder / index.NAME).unlink()
+    manifest.write(folder, [entry for entry in manifest.entries(folder) if entry.name != index.NAME])
+
+
+@pytest.mark.parametrize("number", [3, 5])
+def test_each_stage_opens_its_own_file_once(tmp_path, opened, number):
+    folder = saved(tmp_path, number)
+    for stage in stages(number):
+        contents.restore(stage, folder, 1)
+    assert opened == {f"process-{r}.safetensors": 1 for r in range(number)}
+
+
+def test_stage_of_another_partition_opens_the_files_of_its_layers(tmp_path, opened):
+    folder = saved(tmp_path, 4)  # layers 0, 1, 2 to 4, 5 and 6
+    for stage, files in zip(stages(2), ([0, 1], [2, 3]), strict=True):
+        opened.clear()
+        contents.restore(stage, folder, 1)
+        assert opened == {f"process-{r}.safetensors": 1 for r in files}
+
+
+def test_shared_weight_is_read_from_the_file_of_its_first_stage(tmp_path, opened):
+    folder = saved(tmp_path, 3, tied_model)
+    contents.restore(stages(3, tied_model)[2], folder, 1)
+    assert opened == {"process-0.safetensors": 1, "process-2.safetensors": 1}
+
+
+def test_history_opens_one_file(tmp_path, opened):
+    folder = saved(tmp_path, 4)
+    assert contents.load_history(folder).keys() == LAST.keys()
+    assert opened == {"process-3.safetensors": 1}
+
+
+def test_checkpoint_without_an_index_opens_all_files_for_it(tmp_path, opened):
+    folder = saved(tmp_path, 3)
+    without_index(folder)
+    assert store.problem(folder) is None
+    contents.restore(stages(3)[1], folder, 1)
+    assert opened == {"process-0.safetensors": 1, "process-1.safetensors": 2, "process-2.safetensors": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda listed: listed["process-0.safetensors"].pop(), "process-0.safetensors"),
+        (lambda listed: listed["process-1.safetensors"].append("model.more"), "process-1.safetensors"),
+        (lambda listed: listed.pop("process-1.safetensors"), index.NAME),
+        (lambda listed: listed.update({"process-1.safetensors": [1]}), index.NAME),
+    ],
+)
+def test_index_of_other_tensors_is_damaged(tmp_path, change, name):
+    folder = saved(tmp_path, 2)
+    listed = json.loads((folder / index.NAME).read_text())
+    change(listed)
+    (folder / index.NAME).write_text(json.dumps(listed))
+    others = [entry for entry in manifest.entries(folder) if entry.name != index.NAME]
+    manifest.write(folder, [*others, manifest.FileEntry.of(folder / index.NAME)])
+    assert store.problem(folder).startswith(f"{folder / name}: damaged: ")
+
+
+def test_resumed_run_is_hashed_once_before_it_starts(tmp_path, monkeypatch):
+    simulated(prepared(tmp_path, train={"max_steps": 2}))
+    hashed, sha256_of, loaded = Counter(), manifest.sha256_of, []
+    monkeypatch.setattr(manifest, "sha256_of", lambda path: hashed.update([path.name]) or sha256_of(path))
+    monkeypatch.setattr(contents, "model_state", lambda *of, **_how: loaded.append(of))
+    prepared(tmp_path, train={"max_steps": 4}, resume=str(tmp_path / "run"))
+    files = {"config.json", "index.json", "process-0.safetensors", "progress.json"}
+    assert hashed == dict.fromkeys(files, 1)
+    assert not loaded
+
+
+def test_hash_of_the_model_holds_one_tensor_at_a_time(tmp_path):
+    folder, alive = saved(tmp_path, 4), []
+
+    def watched():
+        for name, tensor in contents.weights_in_order(folder):
+            gc.collect()
+            assert all(each() is None for each in alive[:-1])
+            alive.append(weakref.ref(tensor))
+            yield name, tensor
+
+    found = summary.weights_sha256(watched())
+    assert found == summary.weights_sha256(sorted(contents.model_state(folder).items()))
+    assert len(alive) == len(small_model.build(1, 4).module.state_dict())
