@@ -132,11 +132,12 @@ def _devices() -> Iterator[Finding]:
         built = torch.version.cuda
         why = f"torch is built for CUDA {built} and finds no device" if built else "torch is a CPU build"
         yield Finding("cuda", "absent", f"{why}; runs use the CPU")
-    if dist.is_available() and dist.is_gloo_available():
+    available = dist.is_available()
+    if available and dist.is_gloo_available():
         yield Finding("gloo", "ok", "messages on the CPU")
     else:
         yield Finding("gloo", "missing", "executor=distributed cannot run; executor=simulated can")
-    if dist.is_available() and dist.is_nccl_available():
+    if available and dist.is_nccl_available():
         version = ".".join(map(str, torch.cuda.nccl.version()))
         yield Finding("nccl", "ok", f"{version}, messages between GPUs{transport}")
     else:
@@ -152,7 +153,7 @@ def _gpus() -> Iterator[Finding]:
         found = torch.cuda.get_device_properties(index)
         memory = f"{found.total_memory / 1e9:.1f} GB, {found.multi_processor_count} SMs"
         yield Finding(f"cuda:{index}", "ok", f"{found.name}, {memory}, capability {found.major}.{found.minor}")
-    yield Finding("driver", *_driver())
+    yield _driver()
     yield from _peer_access(count)
     if given := [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)]:
         yield Finding("environment", "ok", " ".join(given))
@@ -168,15 +169,14 @@ def _peer_access(count: int) -> Iterator[Finding]:
         yield Finding("peer access", "ok", "between all devices")
 
 
-def _driver() -> tuple[str, str]:
-    """State and text of the finding about NVIDIA's driver."""
+def _driver() -> Finding:
     command = ["nvidia-smi", "--query-gpu=driver_version,mig.mode.current", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return "absent", f"version unknown: {error}"
+        return Finding("driver", "absent", f"version unknown: {error}")
     found = dict.fromkeys(line.strip() for line in done.stdout.splitlines())
-    return "ok", "; ".join(f"{version}, MIG {mode}" for version, _, mode in (line.partition(", ") for line in found))
+    return Finding("driver", "ok", "; ".join(line.replace(", ", ", MIG ", 1) for line in found))
 
 
 def _torchvision(torch_version: str) -> Finding:
@@ -202,18 +202,19 @@ def _machine() -> Iterator[Finding]:
         yield Finding("memory", "absent", "unknown on this system")
     if (shared := Path("/dev/shm")).exists():
         yield Finding("/dev/shm", "ok", f"{shutil.disk_usage(shared).free / 1e9:.1f} GB free")
-    here = Path.cwd()
+    yield _disk(Path.cwd())
+
+
+def _disk(here: Path) -> Finding:
     try:
         check_writable("outputs", here / "outputs")
     except ConfigError as error:
-        yield Finding("disk", "missing", f"{error}; runs write there unless hydra.run.dir names another folder")
-        return
+        return Finding("disk", "missing", f"{error}; runs write there unless hydra.run.dir names another folder")
     free = shutil.disk_usage(here).free
     text = f"{free / 1e9:.1f} GB free in {here}, where runs write"
     if free < _LITTLE:
-        yield Finding("disk", "limited", f"{text}: little space for checkpoints")
-    else:
-        yield Finding("disk", "ok", text)
+        return Finding("disk", "limited", f"{text}: little space for checkpoints")
+    return Finding("disk", "ok", text)
 
 
 def _optional() -> Iterator[Finding]:
