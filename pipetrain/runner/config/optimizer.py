@@ -21,8 +21,6 @@ _RANGES = {
     "initial_accumulator_value": NOT_NEGATIVE,
 }
 _FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
-_OF_EVERY_OPTIMIZER = tuple(each.name for each in fields(UpdateConfig))
-"""Settings that are not options of the target."""
 _OURS = ("torch.optim.", "pipetrain.engine.optim.", "pipetrain.zoo.optim.")
 """Beginnings of targets whose options have these ranges; in a user's own they may mean something else."""
 _MOMENTUM = NumberRange(0, 1, least_too=False)
@@ -107,27 +105,19 @@ class OptimizerSettings:
         Raises:
             ConfigError: there is no target, or a value is out of its range or of another type.
         """
-        options = {key: value for key, value in section.items() if key not in _OF_EVERY_OPTIMIZER}
-        lr, clip_norm, feedback, by_delay, momenta, entries = map(section.get, _OF_EVERY_OPTIMIZER)
-        if lr is not None:
-            POSITIVE.check("optimizer.lr", lr)
-        for name, value in (("clip_norm", clip_norm), ("error_feedback", feedback)):
-            if value is not None:
-                POSITIVE.check(f"optimizer.{name}", value, "or null for none")
-        if by_delay is not None:
-            check_whole("optimizer.lr_by_delay", by_delay, least=1, otherwise="or null for full rates")
-        if momenta is not None:
-            _check_pair("optimizer.momentum_by_stage", momenta, _MOMENTUM)
-        if entries is not None and not isinstance(entries, list):
-            raise ConfigError(f"optimizer.groups={entries}: must be a list such as [{{max_dims: 1, weight_decay: 0}}]")
-        target = Target.of("optimizer", options if lr is None else {**options, "lr": lr})
-        by_stage = None if momenta is None else (momenta[0], momenta[1])
-        groups = tuple(ParameterGroup.of(f"optimizer.groups[{i}]", entry) for i, entry in enumerate(entries or ()))
+        names = [each.name for each in fields(UpdateConfig)]
+        common = UpdateConfig(**{name: section[name] for name in names if name in section})
+        _check_common(common)
+        options = {key: value for key, value in section.items() if key not in names}
+        target = Target.of("optimizer", options if common.lr is None else {**options, "lr": common.lr})
+        entries = enumerate(common.groups or ())
+        groups = tuple(ParameterGroup.of(f"optimizer.groups[{i}]", entry) for i, entry in entries)
         if target.path.startswith(_OURS):
             _check_options("optimizer", options)
             for group in groups:
                 _check_options(group.setting, group.options)
-        return cls(target, lr, clip_norm, groups, feedback, by_delay, by_stage)
+        momenta = None if common.momentum_by_stage is None else tuple(common.momentum_by_stage)
+        return cls(target, common.lr, common.clip_norm, groups, common.error_feedback, common.lr_by_delay, momenta)
 
     def options_of_stage(self, stage: int, num_stages: int) -> dict[str, Any]:
         """Options of the target that `momentum_by_stage` sets; none without it.
@@ -155,6 +145,23 @@ class OptimizerSettings:
     def group_of(self, name: str, dims: int) -> int:
         """Number of the first group that takes a parameter, from 1; 0 if none does."""
         return next((number for number, group in enumerate(self.groups, 1) if group.takes(name, dims)), 0)
+
+
+def _check_common(common: UpdateConfig) -> None:
+    """Checks the options of every optimizer."""
+    if common.lr is not None:
+        POSITIVE.check("optimizer.lr", common.lr)
+    for name in ("clip_norm", "error_feedback"):
+        if (value := getattr(common, name)) is not None:
+            POSITIVE.check(f"optimizer.{name}", value, "or null for none")
+    if common.lr_by_delay is not None:
+        check_whole("optimizer.lr_by_delay", common.lr_by_delay, least=1, otherwise="or null for full rates")
+    if common.momentum_by_stage is not None:
+        _check_pair("optimizer.momentum_by_stage", common.momentum_by_stage, _MOMENTUM)
+    if not isinstance(common.groups, list | None):
+        raise ConfigError(
+            f"optimizer.groups={common.groups}: must be a list such as [{{max_dims: 1, weight_decay: 0}}]"
+        )
 
 
 def _check_options(section: str, options: Mapping[str, Any]) -> None:
