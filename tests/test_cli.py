@@ -70,60 +70,6 @@ def test_tensorboard_reads_what_a_run_writes(tmp_path):
     assert [event.step for event in events.Scalars("eval/top1")] == [5, 10]
 
 
-REFUSED = r"""
-model=nope                                        model=nope: .*resnet20
-train.batch_size=10 train.microbatches=3          train.batch_size=10: .*train.microbatches=3
-method=pipeoptim schedule=gpipe                   schedule=gpipe; .*schedule=1f1b.* method=.*gpipe
-dataset=cifar10 dataset.root=/nowhere             dataset.root=/nowhere.*dataset.download=true
-train.epochs=many                                 train.epochs=many
-resume=/nowhere                                   resume=/nowhere: no such folder
-lr=0.1                                            lr=0.1: .*optimizer.lr\?$
-+train.eopchs=3                                   train.eopchs=3: .*train.epochs\?$
-"""
-REFUSED_IN_OTHER_WAYS = r"""
-method=gpipe schedule=1f1b                        method=gpipe .*schedule=1f1b
-model=lenet5 partition.stages=8                   partition.stages=8.*7
-dataset=image_folder dataset.root=/nowhere        dataset.root=/nowhere
-partition=ppv partition.ppv=[20]                  partition.ppv=\[20\].* 1 and 19
-partition=explicit partition.boundaries=[3,3]     partition.boundaries=\[3, ?3\]
-optimizer=custom optimizer._target_=torch.optim.Rprop +optimizer.lr=1   Rprop .*SGD, Adam, AdamW
-optimizer=adam +optimizer.amsgrad=true            optimizer.amsgrad=true
-optimizer.lrr=1                                   optimizer.lrr
-+optimizer.lrr=1                                  optimizer.*lrr
-train.epoch=1                                     train.epoch
-model=custom                                      model._target_
-lr_schedule=multistep                             lr_schedule.milestones
-schedule.depth=0                                  schedule.depth=0
-dataset.workers=50000                             dataset.workers=50000: must be at most \d+
-train.target=66                                   train.target=66.*top1
-log.every_steps=0                                 log.every_steps=0
-+hydra.run.dri=here                               hydra.run.dri: no such setting
-dataset.limit=32 train.batch_size=64              train.batch_size=64: .* 32 .*dataset.limit=32
-"""
-"""Words, and what the error names: the setting, its value and what would work."""
-
-
-def refused():
-    for table, marks in ((REFUSED, []), (REFUSED_IN_OTHER_WAYS, [pytest.mark.slow])):
-        for line in table.strip().splitlines():
-            words, named = re.split(r" {3,}", line)
-            yield pytest.param(words.split(), named, id=words, marks=marks)
-
-
-@pytest.mark.parametrize(("overrides", "named"), list(refused()))
-def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, main, overrides, named):
-    # in this process: importing torch for each would take minutes
-    monkeypatch.setattr(sys, "argv", ["pipetrain", "run", f"hydra.run.dir={tmp_path / 'run'}", *overrides])
-    with pytest.raises(SystemExit) as end:
-        main()
-    shown = capsys.readouterr()
-    assert end.value.code == 2
-    assert re.search(named, shown.err), shown.err
-    assert shown.err.count("\n") == 1
-    assert shown.out == ""
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("number", ENDING)
 def test_signal_after_command_keeps_exit_code(monkeypatch, main, number):
     monkeypatch.setattr(cli, "carry_out", lambda *_: ExitCode.DIVERGED)

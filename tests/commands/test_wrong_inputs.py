@@ -1,5 +1,6 @@
 """Every subcommand answers wrong input in one line, with exit code 2, and leaves no file behind."""
 
+import re
 import shlex
 
 import pytest
@@ -11,40 +12,19 @@ from pipetrain.engine.errors import ExitCode
 WRONG = """\
 run partition.stages=2.5
 run train.batch_size=100000 dataset.limit=64 model=lenet5
-run optimizer.lr=fast
-run optimizer.momentum=1.5
-run optimizer.groups=[{weight_decay:0}]
-run optimizer.groups=[{match:foo,weight_decay:0}] model=lenet5 dataset.limit=64
-run seed=abc
-run method=gpip
-run method=[gpipe,lwp]
-run partition=4
 run experiment=null
 run --multirun partition=2,4
-run schedule=gpipe method=pipedream
-run dataset=image_folder
 run dataset=text_file dataset.path=/nonexistent.txt model=gpt
 run model=lenet5 dataset=synthetic_images dataset.size=2
 run executor=simulate
-run device=tpu
 run train.precision=fp8
-run train.target={acc:80} model=lenet5
-run train.target=80
-run checkpoint.keep_last=0
-run resume=/nonexistent
 run resume=plain.txt
-run partition=explicit partition.boundaries=[9,3] model=lenet5
 run partition=file partition.path=bad.json
 run metrics.f1._target_=nolib.F1
-run model=custom model._target_=builtins.int dataset.limit=64
 run lr_schedule=step lr_schedule.gamma=x
-run launch.hang_timeout=0
 run method=gpipe,pipedream model=lenet5
 run hydra.run.dir=plain.txt model=lenet5 dataset.limit=64 train.max_steps=1
-run hydra.run.dir=
 run hydra.sweep.dir="" --multirun seed=0,1
-run hydra.output_subdir=..
-run ~train
 run hydra.run.dir=notes model=lenet5 dataset.limit=64 train.max_steps=1
 run --cfg job --package nothing
 run optimizer.lr=${oc.env:NOTHERE}
@@ -61,8 +41,6 @@ export empty -o a.pt
 export empty -o a.safetensors --format torch2
 timeline partition.stages=two
 timeline empty
-timeline --forward-time 1,2,3 partition.stages=2
-timeline --minibatches 0
 timeline partition.stages=range(4,4)
 profile profile=bad.json
 profile model=lenet5 train.batch_size=0
@@ -84,10 +62,34 @@ list modles
 list --config-dir /nonexistent
 trian model=lenet5
 """
+NAMED = r"""
+run model=nope                                        model=nope: .*resnet20
+run method=pipeoptim schedule=gpipe                   schedule=gpipe; .*schedule=1f1b.* method=.*gpipe
+run dataset=cifar10 dataset.root=/nowhere             dataset.root=/nowhere.*dataset.download=true
+run resume=/nowhere                                   resume=/nowhere: no such folder
+run model=lenet5 partition.stages=8                   partition.stages=8.*7
+run dataset=image_folder dataset.root=/nowhere        dataset.root=/nowhere
+run partition=ppv partition.ppv=[20]                  partition.ppv=\[20\].* 1 and 19
+run partition=explicit partition.boundaries=[3,3]     partition.boundaries=\[3, ?3\]
+run optimizer=custom optimizer._target_=torch.optim.Rprop +optimizer.lr=1   Rprop .*SGD, Adam, AdamW
+run optimizer=adam +optimizer.amsgrad=true            optimizer.amsgrad=true
+run optimizer.lrr=1                                   optimizer.lrr
+run +optimizer.lrr=1                                  optimizer.*lrr
+run model=custom                                      model._target_
+run lr_schedule=multistep                             lr_schedule.milestones
+run schedule.depth=0                                  schedule.depth=0
+run dataset.workers=50000                             dataset.workers=50000: must be at most \d+
+run train.target=66                                   train.target=66.*top1
+run log.every_steps=0                                 log.every_steps=0
+run +hydra.run.dri=here                               hydra.run.dri: no such setting
+run dataset.limit=32 train.batch_size=64              train.batch_size=64: .* 32 .*dataset.limit=32
+"""
+"""Words, and what the error names: the setting, its value and what would work."""
 
 
-@pytest.mark.parametrize("line", every(4, WRONG.splitlines()))
+@pytest.mark.parametrize("line", every(4, [*WRONG.splitlines(), *NAMED.strip().splitlines()]))
 def test_wrong_input_is_answered_in_one_line(line, tmp_path, monkeypatch, capfd):
+    line, _, named = line.partition("   ")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     for name, text in (("plain.txt", "text\n"), ("bad.json", "{"), ("empty.json", "{}")):
@@ -102,4 +104,5 @@ def test_wrong_input_is_answered_in_one_line(line, tmp_path, monkeypatch, capfd)
     said = capfd.readouterr()
     assert (code, said.out, said.err.count("\n")) == (ExitCode.WRONG_USAGE, "", 1), said
     assert said.err.startswith("pipetrain: error: ")
+    assert re.search(named.strip(), said.err), said.err
     assert sorted(tmp_path.rglob("*")) == before
