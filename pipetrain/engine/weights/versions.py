@@ -137,7 +137,7 @@ class Weights:
         else:
             before = self.pool.copy(before)
         self.optimizer.step(gradients)
-        self.pool.donate(gradients, self.newest.tensors)
+        self.pool.donate(gradients)
         self.newest.number += 1
         if statistic is not None:
             statistic.follow(before, self.trainable)
@@ -148,9 +148,10 @@ class Weights:
         began = time.perf_counter()
         self._kept[self.newest.number] = self.newest
         # readers of this version refer to its storage, so the copy becomes the newest; frozen weights never change
-        for name, tensor in self.pool.copy(self.trainable).items():
+        copies = self.pool.copy(self.trainable)
+        for name, tensor in copies.items():
             self._parameters[name].data = tensor
-        self.newest = WeightVersion(self.newest.number, self._tensors())
+        self.newest = WeightVersion(self.newest.number, {**self.newest.tensors, **copies})
         self.copy_seconds += time.perf_counter() - began
         self.meter.watch(self.newest.tensors)
 

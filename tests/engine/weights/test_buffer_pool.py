@@ -84,7 +84,7 @@ def test_adopted_gradient_is_lent_where_memory_was_asked_for(pool):
     held = pool.empty_like({"w": WEIGHTS["w"]})
     gradients = {name: torch.ones_like(weight) for name, weight in WEIGHTS.items()}
     place = pointers(gradients)
-    pool.donate(gradients, WEIGHTS)
+    pool.donate(gradients)
     other = pool.empty_like({"w": WEIGHTS["w"]})
     assert other["w"].data_ptr() != place["w"]  # somebody still reads it
     not_asked_for = storages({"b": gradients["b"]})
@@ -98,7 +98,7 @@ def test_memory_that_was_lent_before_goes_before_adopted_memory(pool):
     # or a method would have two sets of weights in memory where it needs one
     held = pool.empty_like(WEIGHTS)
     gradients = {name: torch.ones_like(weight) for name, weight in WEIGHTS.items()}
-    pool.donate(gradients, WEIGHTS)
+    pool.donate(gradients)
     place = pointers(pool.empty_like(WEIGHTS))
     del gradients
     assert pointers(pool.empty_like(WEIGHTS)) == place != pointers(held)
@@ -117,7 +117,7 @@ def test_memory_that_was_lent_before_goes_before_adopted_memory(pool):
 def test_gradient_of_another_form_than_its_weight_is_not_adopted(pool, build):
     held, gradients = pool.empty_like(WEIGHTS), {"w": build()}
     references = storages(gradients)
-    pool.donate(gradients, WEIGHTS)
+    pool.donate(gradients)
     del gradients
     assert (sets_alive(references), held.keys()) == (0, WEIGHTS.keys())
 
