@@ -10,19 +10,30 @@ from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch.stores import Board
 
 _NO_SIGNAL = 0
+_ORDERED = "pipetrain/ordered"
 _STOP = "pipetrain/break-off"
 _REPORTS = "pipetrain/stop"
 
 
 def order_stop(store: Board, number: int = _NO_SIGNAL) -> None:
     """Makes the workers drain the pipeline and end the run, because of a signal if a number is given."""
-    store.set(_STOP, str(int(number)))
+    _order(store, _STOP, str(int(number)))
 
 
-def _number(store: Board, key: str) -> int | None:
-    """A number that is there; None if another program has put something else there."""
+def is_ordered(store: Board) -> bool:
+    """True if drains or reports were ever asked for: until then, a worker has nothing else to look for."""
+    return store.check([_ORDERED])
+
+
+def _order(store: Board, key: str, value: str) -> None:
+    store.set(key, value)
+    store.set(_ORDERED, "1")
+
+
+def _number(entry: bytes) -> int | None:
+    """The number in an entry; None if another program has put something else there."""
     try:
-        return int(store.get(key))
+        return int(entry)
     except ValueError:
         return None
 
@@ -34,7 +45,8 @@ class DrainConsensus:
 
     1. The worker that wants a drain publishes it.
     2. Each worker holds its gate, and publishes how many minibatches it has begun.
-    3. All shut their gates after the largest of these numbers. A gate that is opened again is part of the next drain.
+    3. The first worker publishes the largest of these numbers, after which all shut their gates. A gate that is opened
+       again is part of the next drain.
     """
 
     def __init__(
@@ -52,24 +64,36 @@ class DrainConsensus:
         drain = self._gate.openings  # the number of this drain
         if self._shut_drain == drain:
             return
-        requested = f"pipetrain/drain/{drain}"
-        keys = [f"pipetrain/begun/{drain}/{process}" for process in range(self._num_processes)]
+        requested, agreed = f"pipetrain/drain/{drain}", f"pipetrain/shut/{drain}"
         if self._held_drain != drain and (self._gate.wanted or store.check([requested])):
             self._held_drain = drain
-            store.set(keys[self._process], str(self._gate.hold()))
-            store.set(requested, "1")
-        if self._held_drain == drain and store.check(keys):
-            counts = [_number(store, key) for key in keys]
-            if None not in counts:
-                self._shut_drain = drain
-                self._gate.shut(max(count for count in counts if count is not None))
+            store.set(f"pipetrain/begun/{drain}/{self._process}", str(self._gate.hold()))
+            _order(store, requested, "1")
+        if not self.holds:
+            return
+        if self._process == 0 and (furthest := self._furthest(store, drain)) is not None:
+            store.set(agreed, str(furthest))
+        if store.check([agreed]) and (count := _number(store.get(agreed))) is not None:
+            self._shut_drain = drain
+            self._gate.shut(count)
+
+    @property
+    def holds(self) -> bool:
+        """True while the gate is held, until all shut theirs."""
+        return self._held_drain == self._gate.openings != self._shut_drain
+
+    def _furthest(self, store: Board, drain: int) -> int | None:
+        """Largest number of minibatches that a worker has begun; None until all have published theirs."""
+        keys = [f"pipetrain/begun/{drain}/{process}" for process in range(self._num_processes)]
+        counts = [*map(_number, store.multi_get(keys))] if store.check(keys) else [None]
+        return None if None in counts else max(count for count in counts if count is not None)
 
     def share_end(self, store: Board) -> None:
         """Publishes or receives an order to end, even while the pipeline drains for a pause.
 
         Notes the signal that another process has received, so that all end with one exit code.
         """
-        number = _number(store, _STOP) if store.check([_STOP]) else None
+        number = _number(store.get(_STOP)) if store.check([_STOP]) else None
         if number is None:
             if self._gate.ends:
                 order_stop(store)
@@ -94,7 +118,7 @@ class ReportExchange:
 
     def ask(self, store: Board, seconds: float) -> list[Any]:
         """Asks all workers for their reports; None for a worker that sends none within `seconds`."""
-        store.set(_REPORTS, "1")
+        _order(store, _REPORTS, "1")
         self.answer(store)
         deadline = time.monotonic() + seconds
         keys = [_key(process) for process in range(self._num_processes)]

@@ -5,12 +5,12 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pipetrain.engine.errors import is_whole
 from pipetrain.engine.files import strict_json
@@ -123,23 +123,70 @@ class Heartbeat:
         store.set(key_of(self.process), json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, store: Board, process: int) -> Self | None:
-        """The newest heartbeat of a worker; None if there is none, or another program has written the entry."""
-        if not store.check([key_of(process)]):
-            return None
+    def read(cls, store: Board, processes: Iterable[int]) -> dict[int, Self]:
+        """The newest heartbeats by worker; those missing that are not there, or that another program has written."""
+        entries = values(store, {process: key_of(process) for process in processes})
+        beats = ((process, cls.parsed(entry)) for process, entry in entries.items())
+        return {process: beat for process, beat in beats if beat is not None and beat.process == process}
+
+    @classmethod
+    def parsed(cls, entry: bytes) -> Self | None:
+        """The heartbeat in an entry of the store; None if it is none."""
         try:
-            content = strict_json.loads(store.get(key_of(process)))
+            content = strict_json.loads(entry)
             beat = cls(**{**content, "activity": Activity(**content["activity"])})
         except (ValueError, TypeError, KeyError):
             return None
         whole = (beat.pid, beat.number, beat.born, beat.activity.changes)
         texts = isinstance(beat.host, str) and isinstance(beat.activity.what, str)
-        return beat if beat.process == process and texts and all(map(is_whole, whole)) else None
+        return beat if texts and all(map(is_whole, whole)) else None
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Findings of the first process in the heartbeats of all workers; only it reads them all.
+
+    Attributes:
+        number: of the first process's own heartbeat.
+        finished: True if the first process has done its part of the run.
+        deadlocked: True if all workers wait for each other.
+        silent: workers without a sign of life for `launch.hang_timeout`.
+    """
+
+    number: int
+    finished: bool = False
+    deadlocked: bool = False
+    silent: tuple[int, ...] = ()
+
+    def publish(self, store: Board) -> None:
+        """Publishes this digest to the other workers."""
+        store.set(DIGEST, json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, store: Board) -> Self | None:
+        """The newest digest; None if there is none, or another program has written the entry."""
+        try:
+            content = strict_json.loads(values(store, {0: DIGEST})[0])
+            digest = cls(**{**content, "silent": tuple(content["silent"])})
+        except (ValueError, TypeError, KeyError):
+            return None
+        flags = isinstance(digest.finished, bool) and isinstance(digest.deadlocked, bool)
+        return digest if flags and all(map(is_whole, (digest.number, *digest.silent))) else None
+
+
+DIGEST = "pipetrain/digest"
 
 
 def key_of(process: int) -> str:
     """Key of a worker's heartbeat in the store."""
     return f"pipetrain/beat/{process}"
+
+
+def values(store: Board, keys: dict[Any, str]) -> dict[Any, bytes]:
+    """Values of the keys that are there, under the same names; two requests if all are."""
+    if not store.check([*keys.values()]):
+        keys = {name: key for name, key in keys.items() if store.check([key])}
+    return dict(zip(keys, store.multi_get([*keys.values()]), strict=True)) if keys else {}
 
 
 def birth_and_parent(pid: int) -> tuple[int, int]:

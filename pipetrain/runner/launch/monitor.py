@@ -1,17 +1,12 @@
 """The monitor of a run's workers: reads their heartbeats from the store, and ends or reports silent workers.
 
 Our launcher monitors the workers that it started (`LauncherMonitor`). Under an outer launcher, such as torchrun, each
-worker monitors the others (`PeerMonitor`).
+worker monitors the others (`PeerMonitor`): the first reads the heartbeats of all, and the rest its digest of them.
 """
 
-import contextlib
-import os
-import signal
-import sys
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -19,23 +14,16 @@ from typing_extensions import override
 
 from pipetrain.engine.errors import RunError
 from pipetrain.engine.failure import described
-from pipetrain.runner.launch import fork_server, process_exit
+from pipetrain.runner.launch import fork_server
 from pipetrain.runner.launch.consensus import order_stop
-from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
-from pipetrain.runner.launch.heartbeat import (
-    BEAT_SECONDS,
-    Heartbeat,
-    SuspendAwareClock,
-    birth_and_parent,
-    key_of,
-)
-from pipetrain.runner.launch.stores import Board, SignedStore
+from pipetrain.runner.launch.failure_note import FailureKind, FailureNote
+from pipetrain.runner.launch.heartbeat import BEAT_SECONDS, Heartbeat, SuspendAwareClock
+from pipetrain.runner.launch.stores import Board
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.job import Job
 
 _ENDING_SECONDS = 10.0
 """Seconds that a worker may take to end once the run is complete."""
-_POLL_SECONDS = 0.05
 
 
 class UnreportedWorkerFailure(Exception):  # noqa: N818  (it is the worker that failed)
@@ -93,26 +81,38 @@ class Monitor(ABC):
     def look(self) -> None:
         """Reads all heartbeats, and ends silent workers; must be called about every `BEAT_SECONDS`."""
         self._seconds = self._look_at_clock()
-        self._read()
-        for process in self._processes:
-            seen = self._seen.get(process)
-            if seen is None or self._seconds - seen.heard_at <= self._hang_timeout:
+        self._read(self._processes)
+        self._end(self._silent())
+
+    def _silent(self) -> list[int]:
+        return [process for process in self._processes if (self._silence(process) or 0.0) > self._hang_timeout]
+
+    def _silence(self, process: int) -> float | None:
+        """Seconds since a worker was heard of; None if it has not begun, has finished, or is gone."""
+        seen = self._seen.get(process)
+        if seen is None or seen.beat.activity.finished or seen.beat.is_gone:
+            return None
+        return self._seconds - seen.heard_at
+
+    def _end(self, processes: Iterable[int]) -> None:
+        """Ends silent workers: one that is stopped, or never releases the interpreter's lock, cannot end itself."""
+        for process in processes:
+            if process in self._ended:
                 continue
-            if seen.beat.activity.finished or process in self._ended or seen.beat.is_gone:
-                continue
-            # a process that is stopped, or never releases the interpreter's lock, cannot end itself
             self._ended.add(process)
             FailureNote(FailureKind.HUNG, f"no sign of life for {self._hang_timeout:.0f} s").leave(self._run, process)
-            if not self._kill(seen.beat):
+            seen = self._seen.get(process)
+            if seen is None or not self._kill(seen.beat):
                 self.unreachable = True
 
     @abstractmethod
     def _kill(self, beat: Heartbeat) -> bool:
         """Kills a worker; False if this process must not, or cannot."""
 
-    def _read(self) -> None:
-        for process in self._processes:
-            beat, seen = Heartbeat.read(self._store, process), self._seen.get(process)
+    def _read(self, processes: Collection[int]) -> None:
+        beats = Heartbeat.read(self._store, processes)
+        for process in processes:
+            beat, seen = beats.get(process), self._seen.get(process)
             if seen is not None and (beat is None or beat.number < seen.beat.number or beat.pid != seen.beat.pid):
                 self._seen[process] = replace(seen, heard_at=self._seconds)
             elif beat is not None:
@@ -180,7 +180,7 @@ class LauncherMonitor(Monitor):
         Returns:
             False, and nothing happens, if a worker does not train yet.
         """
-        self._read()
+        self._read(self._processes)
         if any(seen is None or seen.beat.activity.starting for seen in map(self._seen.get, self._processes)):
             return False
         order_stop(self._store)
@@ -205,7 +205,7 @@ class LauncherMonitor(Monitor):
         Raises:
             UnreportedWorkerFailure: the worker had not finished its part of the run.
         """
-        self._read()
+        self._read([process])
         seen = self._seen.get(process)
         if seen is None or not seen.beat.activity.finished:
             raise UnreportedWorkerFailure(process, "failed: it ended with exit code 0 before the run did")
@@ -251,118 +251,3 @@ class LauncherMonitor(Monitor):
 
     def _report(self, process: int, how: str) -> None:
         self._failure = self._failure or UnreportedWorkerFailure(process, how)
-
-
-class PeerMonitor(Monitor):
-    """Monitors the other workers of a run from one of them, under an outer launcher.
-
-    It also ends this worker if the store has not answered for `launch.hang_timeout`. A request over a link that was cut
-    may wait for a quarter of an hour, and the thread that made it with it. So another thread looks at the time.
-
-    Attributes:
-        deadlocked: True if all workers wait for each other, as the note of the first one says.
-    """
-
-    def __init__(
-        self,
-        process: int,
-        num_processes: int,
-        store: SignedStore,
-        run: RunDirectory,
-        hang_timeout: float,
-        look: Callable[[], float] | None = None,
-    ) -> None:
-        super().__init__(store, run, (p for p in range(num_processes) if p != process), hang_timeout, look)
-        self.deadlocked = False
-        self._signed = store
-        self._process = process
-        self._store_seconds = self._answered_at = 0.0
-        self._closed = threading.Event()
-
-    def meet(self, own: Heartbeat) -> None:
-        """Waits for the first heartbeat of every other worker, so that the loss of each is noticed."""
-        keys, published_at = [key_of(p) for p in self._processes], time.monotonic()
-        own.publish(self._store)
-        while not self._store.check(keys):
-            time.sleep(_POLL_SECONDS)  # a blocking request would keep the watching thread from the connection
-            if time.monotonic() - published_at > BEAT_SECONDS:  # another program may have overwritten it
-                published_at = time.monotonic()
-                own.publish(self._store)
-        self._read()
-        threading.Thread(target=self._watch_store, name="store timeout", daemon=True).start()
-
-    def exchange(self, own: Heartbeat) -> None:
-        """Publishes this worker's heartbeat, and checks the heartbeats of the other workers."""
-        own.publish(self._store)
-        self.look()
-        self._note(own)
-        if not own.activity.starting and (found := self._deadlock()):  # another limit applies to connecting
-            self.deadlocked = True
-            FailureNote(FailureKind.HUNG, found[1]).leave(self._run, found[0])
-        self._answered_at = self._store_seconds
-        if own.activity.finished:
-            self.close()
-
-    def close(self) -> None:
-        """Stops watching the connection to the store."""
-        self._closed.set()
-
-    def _watch_store(self) -> None:
-        clock = SuspendAwareClock()
-        while not self._closed.wait(BEAT_SECONDS):
-            self._store_seconds = clock.look()
-            if self._store_seconds - self._answered_at > self._hang_timeout:
-                reason = (
-                    f"process {self._process} has not reached the machine of the first process for "
-                    f"{self._hang_timeout:g} s (launch.hang_timeout)"
-                )
-                FailureNote(FailureKind.LOST, reason).leave(self._run, self._process)
-                print(f"pipetrain: error: {reason}", file=sys.stderr, flush=True)
-                process_exit.kill_tree_and_exit(process_exit.EXIT_LOST)
-
-    @override
-    def _kill(self, beat: Heartbeat) -> bool:
-        # only what the same launcher has started: the store may be open to others
-        if not beat.is_local or not beat.born or birth_and_parent(beat.pid) != (beat.born, os.getppid()):
-            return False
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(beat.pid, signal.SIGKILL)
-        return True
-
-    def failure(self, name: Callable[[int], str]) -> str | None:
-        """The failed worker and its failure, as far as known here; None if the run was merely asked to end."""
-        if failure := named_failure(self._run, name):
-            return failure
-        lost = self.lost()
-        return f"{name(lost[0])} failed: its process ended without a word" if lost else None
-
-    def lost(self) -> list[int]:
-        """Processes of this machine that ended before their part of the run was done, without a signal to them."""
-        gone = [process for process, seen in [*self._seen.items()] if seen.beat.is_gone]
-        if not gone:
-            return []
-        with contextlib.suppress(RuntimeError):  # the store may be gone as well
-            self._read()  # their last heartbeats
-        last = {process: self._seen[process].beat.activity for process in gone}
-        return sorted(process for process, activity in last.items() if not (activity.finished or activity.signaled))
-
-    def outlast(self) -> None:
-        """Waits until the other workers have finished or are gone; for the process that hosts the store.
-
-        Without the store they could not learn that this process has finished.
-        """
-        while any(self._is_expected(process) for process in self._processes):
-            time.sleep(_POLL_SECONDS)
-
-    def _is_expected(self, process: int) -> bool:
-        seen = self._seen.get(process)
-        if seen is None or seen.beat.activity.finished or seen.beat.is_gone:
-            return False
-        return self._seconds - seen.heard_at <= self._hang_timeout
-
-    def is_first(self) -> bool:
-        """True if this process is the first of all to ask."""
-        try:
-            return self._signed.add("pipetrain/first", 1) == 1
-        except RuntimeError:
-            return True  # unknown

@@ -44,6 +44,7 @@ def negotiate_start_name(store: Board, rank: int, num_processes: int) -> str:
     own, and only accepts an answer to that key.
     """
     own, called_at = uuid.uuid4().hex, -math.inf
+    pause = _PAUSE_SECONDS * (1 + num_processes // 16)  # more processes do not ask more often together
     if rank == 0:
         _answer_calls(store, own, range(1, num_processes))
         return own
@@ -51,7 +52,7 @@ def negotiate_start_name(store: Board, rank: int, num_processes: int) -> str:
         if time.monotonic() - called_at > _CALL_SECONDS:  # another program may have overwritten it
             called_at = time.monotonic()
             store.set(f"pipetrain/call/{rank}", own)
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(pause)
     name = answer.removeprefix(own)
     store.set(f"pipetrain/taken/{name}/{rank}", "1")
     return name

@@ -36,6 +36,9 @@ class Board(Protocol):
     def get(self, key: str) -> bytes:
         """A value that is there."""
 
+    def multi_get(self, keys: list[str], /) -> list[bytes]:
+        """Values that are there, in one request."""
+
     def check(self, keys: Sequence[str], /) -> bool:
         """True if there is a value for each of these keys."""
 
@@ -81,6 +84,14 @@ class PrivateFolder:
         except OSError as error:
             raise RuntimeError(f"{self._file(key)}: {error}") from error
 
+    def multi_get(self, keys: list[str], /) -> list[bytes]:
+        """Values that are there.
+
+        Raises:
+            RuntimeError: one is not.
+        """
+        return [self.get(key) for key in keys]
+
     def check(self, keys: Sequence[str], /) -> bool:
         """True if there is a value for each of these keys."""
         return all(self._file(key).exists() for key in keys)
@@ -111,7 +122,13 @@ class SignedStore:
 
     def get(self, key: str) -> bytes:
         """A value that is there, as the last check found it; empty if another has put something else there."""
-        return self._checked.pop(key, None) or self._verified(key) or b""
+        return self.multi_get([key])[0]
+
+    def multi_get(self, keys: list[str], /) -> list[bytes]:
+        """Values that are there, as the last check found them; empty where another has put something else."""
+        found = {key: value for key in keys if (value := self._checked.pop(key, None))}
+        found |= self._verified([key for key in keys if key not in found])
+        return [found.get(key, b"") for key in keys]
 
     def check(self, keys: Sequence[str], /) -> bool:
         """True if there is a signed value for each of these keys."""
@@ -119,26 +136,30 @@ class SignedStore:
             return False
         if self._key is None:
             return True
-        found = {key: self._verified(key) for key in keys}
-        self._checked |= {key: value for key, value in found.items() if value is not None}
-        return None not in found.values()
+        found = self._verified([*keys])
+        self._checked |= found
+        return len(found) == len(keys)
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a number, which is not signed."""
         return self._store.add(key, amount)
 
-    def _verified(self, key: str) -> bytes | None:
-        value = bytes(self._store.get(key))
+    def _verified(self, keys: list[str]) -> dict[str, bytes]:
+        """The values that are signed, of keys that are there."""
+        found = dict(zip(keys, map(bytes, self._store.multi_get(keys)), strict=True)) if keys else {}
         if self._key is None:
-            return value
-        signature, value = value[:_SIGNATURE_DIGITS], value[_SIGNATURE_DIGITS:]
-        if hmac.compare_digest(signature, self._signature(key, value).encode()):
-            return value
-        if not self._has_warned:
+            return found
+        signed = {key: value for key, value in found.items() if self._is_signed(key, value)}
+        foreign = next((key for key in keys if key not in signed), None)
+        if foreign is not None and not self._has_warned:
             self._has_warned = True
-            line = f"pipetrain: warning: the store holds {key}, which no process of this run wrote; it is ignored"
+            line = f"pipetrain: warning: the store holds {foreign}, which no process of this run wrote; it is ignored"
             print(line, file=sys.stderr, flush=True)
-        return None
+        return {key: value[_SIGNATURE_DIGITS:] for key, value in signed.items()}
+
+    def _is_signed(self, key: str, value: bytes) -> bool:
+        signature = self._signature(key, value[_SIGNATURE_DIGITS:]).encode()
+        return hmac.compare_digest(value[:_SIGNATURE_DIGITS], signature)
 
     def _signature(self, key: str, value: bytes) -> str:
         if self._key is None:

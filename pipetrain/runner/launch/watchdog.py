@@ -13,7 +13,7 @@ from pipetrain.engine.errors import ExitCode
 from pipetrain.engine.executors.admission_gate import AdmissionGate
 from pipetrain.runner.config.schema import LaunchConfig
 from pipetrain.runner.launch import process_exit
-from pipetrain.runner.launch.consensus import DrainConsensus, ReportExchange, order_stop
+from pipetrain.runner.launch.consensus import DrainConsensus, ReportExchange, is_ordered, order_stop
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote
 from pipetrain.runner.launch.heartbeat import (
     BEAT_SECONDS,
@@ -23,7 +23,7 @@ from pipetrain.runner.launch.heartbeat import (
     birth_and_parent,
     process_namespace,
 )
-from pipetrain.runner.launch.monitor import PeerMonitor
+from pipetrain.runner.launch.peer_monitor import PeerMonitor
 from pipetrain.runner.launch.signals import ENDING_A_WORKER, WARNING, Interruption, SignalPipe
 from pipetrain.runner.launch.stores import Board
 from pipetrain.runner.tracking.run_directory import RunDirectory
@@ -150,7 +150,7 @@ class Watchdog:
         # 4. Drains and reports need the whole run, and wait for nothing: a later round finds what is missing in this
         #    one. The store ends with the process that hosts it, which the launcher handles.
         while not self._closed.is_set():
-            signals = self._pipe.wait(BEAT_SECONDS)
+            signals = self._pipe.wait(BEAT_SECONDS / 5 if self._consensus.holds else BEAT_SECONDS)
             if self._closed.is_set():
                 return
             self._handle_signals(signals)
@@ -158,8 +158,9 @@ class Watchdog:
             self._send_heartbeat()
             if self._store is not None:
                 with contextlib.suppress(RuntimeError):
-                    self._consensus.proceed(self._store)
-                    self.reports.answer(self._store)
+                    if self.gate.wanted or is_ordered(self._store):
+                        self._consensus.proceed(self._store)
+                        self.reports.answer(self._store)
 
     def _handle_signals(self, signals: bytes) -> None:
         # our launcher, which is warned as well, answers a warning

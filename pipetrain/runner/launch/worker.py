@@ -21,7 +21,7 @@ from pipetrain.engine.stage.measurements import reset_peak_memory
 from pipetrain.runner.launch import process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.runner.launch.graceful_stop import drain_on_signal
-from pipetrain.runner.launch.monitor import PeerMonitor
+from pipetrain.runner.launch.peer_monitor import PeerMonitor
 from pipetrain.runner.launch.rendezvous import join, monitoring_board, note_begun
 from pipetrain.runner.launch.signals import Interruption
 from pipetrain.runner.launch.stores import PrivateFolder, SignedStore

@@ -2,10 +2,11 @@
 
 import signal
 
+from support.counting_store import CountingStore
 from torch.distributed import HashStore
 
 from pipetrain.engine.executors.admission_gate import AdmissionGate
-from pipetrain.runner.launch.consensus import DrainConsensus, ReportExchange, order_stop
+from pipetrain.runner.launch.consensus import DrainConsensus, ReportExchange, is_ordered, order_stop
 
 
 def test_workers_shut_gates_behind_furthest_minibatch():
@@ -62,6 +63,19 @@ def test_workers_pause_and_go_on_and_learn_of_an_end_meanwhile():
     assert [gate.ends for gate in gates] == [True, True]
     assert [gate.admits() for gate in gates] == [False, False]
     assert [gate.ended_after for gate in gates] == [2, 2]
+
+
+def test_first_worker_alone_reads_how_far_all_are():
+    store, gates = CountingStore(), [AdmissionGate() for _ in range(64)]
+    agreements = [DrainConsensus(p, 64, gate) for p, gate in enumerate(gates)]
+    assert not is_ordered(store)
+    gates[5].end()
+    for _ in range(3):
+        for each in agreements:
+            each.proceed(store)
+    assert is_ordered(store)
+    assert not any(each.holds for each in agreements)
+    assert store.keys <= 64 * 20, "of one worker that reads the numbers of all"
 
 
 def reports(process, own):

@@ -44,9 +44,9 @@ def test_finished_worker_neither_starts_nor_waits():
 
 def test_heartbeat_is_read_as_it_was_published():
     store, beat = HashStore(), beat_of(1, os.getpid(), 7, born=3, what="F3.0", waiting=True, changes=5)
-    assert Heartbeat.read(store, 1) is None
+    assert Heartbeat.read(store, [0, 1]) == {}
     beat.publish(store)
-    assert Heartbeat.read(store, 1) == beat
+    assert Heartbeat.read(store, [0, 1]) == Heartbeat.read(store, [1]) == {1: beat}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_heartbeat_is_read_as_it_was_published():
 def test_entry_of_another_program_is_no_heartbeat(entry):
     store = HashStore()
     store.set("pipetrain/beat/0", entry)
-    assert Heartbeat.read(store, 0) is None
+    assert Heartbeat.read(store, [0]) == {}
 
 
 def test_local_worker_is_gone_when_its_process_has_ended(monkeypatch):

@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -13,11 +12,11 @@ from support.waiting import eventually
 from support.worker_pool import job
 from torch.distributed import HashStore
 
-from pipetrain.engine.errors import LostStageError, RunError
-from pipetrain.runner.launch import monitor, process_exit
+from pipetrain.engine.errors import RunError
+from pipetrain.runner.launch import monitor
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, failure_notes
-from pipetrain.runner.launch.heartbeat import Activity, Heartbeat, birth_and_parent
-from pipetrain.runner.launch.monitor import LauncherMonitor, PeerMonitor, UnreportedWorkerFailure
+from pipetrain.runner.launch.heartbeat import Activity, Heartbeat
+from pipetrain.runner.launch.monitor import LauncherMonitor, UnreportedWorkerFailure
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
 HERE = os.getpid()
@@ -205,7 +204,7 @@ def test_stop_order_reaches_workers_once_all_train(launcher, look, store):
 
 
 def test_failing_monitor_thread_ends_the_run(running, monkeypatch):
-    def fails(_store, _process):
+    def fails(_store, _processes):
         failed.set()
         raise ZeroDivisionError("no reason")
 
@@ -215,144 +214,3 @@ def test_failing_monitor_thread_ends_the_run(running, monkeypatch):
     time.sleep(0.05)
     with pytest.raises(RunError, match="ZeroDivisionError"):
         running.check()
-
-
-@pytest.fixture
-def peers(run, store, clock):
-    """The monitors of two workers under an outer launcher."""
-    return [PeerMonitor(process, 2, store, run, 60.0, clock.look) for process in (0, 1)]
-
-
-def named(process):
-    return f"stage {process}"
-
-
-def test_silent_worker_of_other_machine_is_unreachable(peers, store, clock, run):
-    clock.seconds = 1.0
-    Heartbeat(1, HERE, "elsewhere", 1).publish(store)
-    peers[0].look()
-    assert not peers[0].unreachable
-    clock.seconds = 61.1
-    peers[0].look()
-    assert peers[0].unreachable
-    assert failure_notes(run)[1].kind is FailureKind.HUNG
-
-
-@pytest.mark.parametrize(
-    ("sibling", "born", "killed"),
-    [(True, 0, True), (False, 0, False), (True, -1, False), (True, None, False)],
-    ids=["its own", "of another launcher", "began before", "unknown"],
-)
-def test_peer_kills_only_what_its_own_launcher_has_started(peers, store, clock, monkeypatch, sibling, born, killed):
-    with sleeper() as process:
-        began, parent = birth_and_parent(process.pid)
-        assert parent == HERE
-        if sibling:
-            monkeypatch.setattr(os, "getppid", lambda: parent)
-        beat_of(1, process.pid, born=0 if born is None else began + born).publish(store)
-        peers[0].look()
-        clock.seconds = 61.0
-        peers[0].look()
-        assert peers[0].unreachable is not killed
-        assert (process.wait(timeout=20) == -signal.SIGKILL) if killed else process.poll() is None
-
-
-def test_worker_killed_after_first_meeting_is_lost(peers):
-    with sleeper() as killed:
-        pairs = zip(peers, (beat_of(0, HERE), beat_of(1, killed.pid)), strict=True)
-        with ThreadPoolExecutor() as both:
-            list(both.map(lambda pair: pair[0].meet(pair[1]), pairs))
-        assert peers[0].lost() == []
-    assert peers[0].lost() == [1]
-    for each in peers:
-        each.close()
-
-
-def test_process_with_the_store_outlasts_the_others(peers):
-    one, other = peers
-    with sleeper() as process, ThreadPoolExecutor() as apart:
-        other.exchange(beat_of(1, process.pid, number=1))
-        one.exchange(beat_of(0, HERE, finished=True))
-        waits = apart.submit(one.outlast)
-        time.sleep(0.2)
-        assert not waits.done()
-        other.exchange(beat_of(1, process.pid, number=2, finished=True))
-        one.exchange(beat_of(0, HERE, number=2, finished=True))
-        waits.result(timeout=10)
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_peers_that_all_wait_for_each_other_are_deadlocked(peers, clock, waits):
-    for number in range(63):
-        clock.seconds = float(number)
-        for process, each in enumerate(peers):
-            waiting = waits or process == 0
-            each.exchange(beat_of(process, HERE, number, what=f"F{process}.0, waiting", waiting=waiting))
-    assert [each.deadlocked for each in peers] == [waits, waits]
-    line = "hung: 60 s in F0.0, waiting, and every other stage waits as well: process 1 in F1.0, waiting"
-    assert peers[1].failure(named) == (f"stage 0 {line}" if waits else None)
-
-
-def test_failure_note_outranks_a_lost_worker(peers, run):
-    assert peers[0].failure(named) is None
-    FailureNote(FailureKind.LOST, str(LostStageError(1))).leave(run, 0)
-    assert peers[0].failure(named) is None
-    FailureNote(FailureKind.FAILED, "KeyError: 'label'", "Traceback").leave(run, 1)
-    assert peers[0].failure(named) == "stage 1 failed: KeyError: 'label'"
-
-
-def test_only_the_first_process_to_ask_is_first(peers):
-    assert [each.is_first() for each in (*peers, peers[0])] == [True, False, False]
-
-
-@pytest.mark.parametrize(
-    ("activity", "last", "lost"),
-    [({}, None, [1]), ({"finished": True}, None, []), ({"signaled": True}, None, []), ({}, {"signaled": True}, [])],
-    ids=["without a word", "finished", "signaled", "last word read late"],
-)
-def test_only_worker_that_ended_unasked_is_lost(peers, store, activity, last, lost):
-    one, other = peers
-    with sleeper() as process:
-        other.exchange(beat_of(1, process.pid, **activity))
-        one.exchange(beat_of(0, HERE))
-        assert one.lost() == []
-        if last is not None:
-            beat_of(1, process.pid, number=2, **last).publish(store)
-    assert one.lost() == lost
-    assert one.failure(named) == ("stage 1 failed: its process ended without a word" if lost else None)
-
-
-@pytest.fixture
-def ended(monkeypatch):
-    """The exit codes of this process, which does not end."""
-    codes, told = [], threading.Event()
-
-    def end(code):
-        codes.append(code)
-        told.set()
-
-    monkeypatch.setattr(process_exit, "kill_tree_and_exit", end)
-    monkeypatch.setattr(monitor, "BEAT_SECONDS", 0.02)
-    return codes, told
-
-
-def test_worker_without_answers_after_cut_link_ends(run, ended, capsys):
-    codes, told = ended
-    watching = PeerMonitor(0, 1, HashStore(), run, 0.1)
-    watching.meet(beat_of(0, HERE))
-    assert told.wait(20)
-    watching.close()
-    assert codes[0] == process_exit.EXIT_LOST
-    assert "process 0 has not reached the machine of the first process" in capsys.readouterr().err
-    assert failure_notes(run)[0].kind is FailureKind.LOST
-
-
-@pytest.mark.parametrize("finished", [False, True])
-def test_worker_that_gets_answers_or_has_finished_goes_on(run, ended, finished):
-    _, told = ended
-    watching = PeerMonitor(0, 1, HashStore(), run, 0.4)
-    watching.meet(beat_of(0, HERE))
-    for _ in range(8):
-        watching.exchange(beat_of(0, HERE, finished=finished))
-        assert not told.wait(0.1)
-    watching.close()

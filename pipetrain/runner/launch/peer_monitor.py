@@ -1,0 +1,210 @@
+"""The monitor of a run under an outer launcher, such as torchrun: each worker notices if another ends or hangs."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from typing_extensions import override
+
+from pipetrain.engine.errors import is_whole
+from pipetrain.engine.files import strict_json
+from pipetrain.runner.launch import process_exit
+from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
+from pipetrain.runner.launch.heartbeat import (
+    BEAT_SECONDS,
+    DIGEST,
+    Digest,
+    Heartbeat,
+    SuspendAwareClock,
+    birth_and_parent,
+    key_of,
+    values,
+)
+from pipetrain.runner.launch.monitor import Monitor
+from pipetrain.runner.launch.stores import SignedStore
+from pipetrain.runner.tracking.run_directory import RunDirectory
+
+_POLL_SECONDS = 0.05
+
+
+class PeerMonitor(Monitor):
+    """Monitors the other workers of a run from one of them, under an outer launcher.
+
+    The first process reads all heartbeats, and publishes a digest. The rest read that, and look after the workers of
+    their machine: requests to the store grow with the number of workers, not with its square. A digest that stays the
+    same for `launch.hang_timeout` says that the first process is silent.
+
+    It also ends this worker if the store has not answered for `launch.hang_timeout`. A request over a link that was cut
+    may wait for a quarter of an hour, and the thread that made it with it. So another thread looks at the time.
+
+    Attributes:
+        deadlocked: True if all workers wait for each other, as the note of the first one says.
+    """
+
+    def __init__(
+        self,
+        process: int,
+        num_processes: int,
+        store: SignedStore,
+        run: RunDirectory,
+        hang_timeout: float,
+        look: Callable[[], float] | None = None,
+    ) -> None:
+        super().__init__(store, run, (p for p in range(num_processes) if p != process), hang_timeout, look)
+        self.deadlocked = False
+        self._signed = store
+        self._process = process
+        self._pause = _POLL_SECONDS * (1 + num_processes // 64)  # while all wait, too, requests do not grow any faster
+        self._digest, self._digest_at = Digest(0), 0.0
+        self._store_seconds = self._answered_at = 0.0
+        self._closed = threading.Event()
+
+    def meet(self, own: Heartbeat) -> None:
+        """Waits for the first heartbeat of every other worker, so that the loss of each is noticed."""
+        own.publish(self._store)
+        if self._process == 0:
+            self._wait_for([key_of(process) for process in self._processes], own)
+            self._read(self._processes)
+            self._introduce([own, *(seen.beat for seen in self._seen.values())])
+            Digest(own.number).publish(self._store)
+        else:
+            self._wait_for([DIGEST], own)
+            self._processes = [process for process in self._of_host(own.host) if process != self._process]
+            self._read(self._processes)
+        self._digest_at = self._look_at_clock()
+        threading.Thread(target=self._watch_store, name="store timeout", daemon=True).start()
+
+    def exchange(self, own: Heartbeat) -> None:
+        """Publishes this worker's heartbeat, and checks the heartbeats of the other workers."""
+        own.publish(self._store)
+        self._seconds = self._look_at_clock()
+        if self._process == 0:
+            self._lead(own)
+        else:
+            self._follow()
+        self._answered_at = self._store_seconds
+        if own.activity.finished:
+            self.close()
+
+    def _lead(self, own: Heartbeat) -> None:
+        """Checks the heartbeats of all, and publishes what it finds before it acts on it."""
+        self._read(self._processes)
+        self._note(own)
+        silent = self._silent()
+        if not own.activity.starting and (found := self._deadlock()):  # another limit applies to connecting
+            self.deadlocked = True
+            FailureNote(FailureKind.HUNG, found[1]).leave(self._run, found[0])
+        Digest(own.number, own.activity.finished, self.deadlocked, tuple(silent)).publish(self._store)
+        self._end(silent)
+
+    def _follow(self) -> None:
+        """Acts on the digest of the first process, unless another program has written it."""
+        digest = Digest.read(self._store)
+        if digest is None or digest.number != self._digest.number:
+            self._digest_at = self._seconds
+        if digest is not None and digest.number >= self._digest.number:
+            self._digest = digest
+        self.deadlocked |= self._digest.deadlocked
+        silent = {*self._digest.silent}
+        if self._seconds - self._digest_at > self._hang_timeout and not self._digest.finished:
+            silent.add(0)
+        self._end(process for process in sorted(silent - {self._process}) if not self._is_gone(process))
+
+    def _wait_for(self, keys: list[str], own: Heartbeat) -> None:
+        """Waits for entries of the other workers; a blocking request would keep the watching thread from the store."""
+        published_at = time.monotonic()
+        while not self._store.check(keys):
+            time.sleep(self._pause)
+            if time.monotonic() - published_at > BEAT_SECONDS:  # another program may have overwritten it
+                published_at = time.monotonic()
+                own.publish(self._store)
+
+    def _introduce(self, beats: Iterable[Heartbeat]) -> None:
+        """Publishes which workers are on one machine."""
+        hosts: dict[str, list[int]] = {}
+        for beat in beats:
+            hosts.setdefault(beat.host, []).append(beat.process)
+        for host, processes in hosts.items():
+            self._store.set(_host_key(host), json.dumps(processes))
+
+    def _of_host(self, host: str) -> list[int]:
+        """The workers of this machine."""
+        try:
+            processes = strict_json.loads(values(self._store, {0: _host_key(host)})[0])
+            return [process for process in processes if is_whole(process)]
+        except (ValueError, TypeError, KeyError):  # another program has written the entry
+            return []
+
+    def close(self) -> None:
+        """Stops watching the connection to the store."""
+        self._closed.set()
+
+    def _watch_store(self) -> None:
+        clock = SuspendAwareClock()
+        while not self._closed.wait(BEAT_SECONDS):
+            self._store_seconds = clock.look()
+            if self._store_seconds - self._answered_at > self._hang_timeout:
+                reason = (
+                    f"process {self._process} has not reached the machine of the first process for "
+                    f"{self._hang_timeout:g} s (launch.hang_timeout)"
+                )
+                FailureNote(FailureKind.LOST, reason).leave(self._run, self._process)
+                print(f"pipetrain: error: {reason}", file=sys.stderr, flush=True)
+                process_exit.kill_tree_and_exit(process_exit.EXIT_LOST)
+
+    @override
+    def _kill(self, beat: Heartbeat) -> bool:
+        # only what the same launcher has started: the store may be open to others
+        if not beat.is_local or not beat.born or birth_and_parent(beat.pid) != (beat.born, os.getppid()):
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(beat.pid, signal.SIGKILL)
+        return True
+
+    def failure(self, name: Callable[[int], str]) -> str | None:
+        """The failed worker and its failure, as far as known here; None if the run was merely asked to end."""
+        if failure := named_failure(self._run, name):
+            return failure
+        lost = self.lost()
+        return f"{name(lost[0])} failed: its process ended without a word" if lost else None
+
+    def lost(self) -> list[int]:
+        """Processes of this machine that ended before their part of the run was done, without a signal to them."""
+        gone = [process for process in [*self._seen] if self._is_gone(process) and self._is_missed(process)]
+        if gone:
+            with contextlib.suppress(RuntimeError):  # the store may be gone as well
+                self._read(gone)  # their last heartbeats
+        return sorted(filter(self._is_missed, gone))
+
+    def _is_gone(self, process: int) -> bool:
+        return process in self._seen and self._seen[process].beat.is_gone
+
+    def _is_missed(self, process: int) -> bool:
+        activity = self._seen[process].beat.activity
+        return not (activity.finished or activity.signaled)
+
+    def outlast(self) -> None:
+        """Waits until the other workers have finished or are gone; for the process that hosts the store.
+
+        Without the store they could not learn that this process has finished.
+        """
+        silences = (self._silence(process) for process in self._processes)
+        while any(silence is not None and silence <= self._hang_timeout for silence in silences):
+            time.sleep(_POLL_SECONDS)
+            silences = (self._silence(process) for process in self._processes)
+
+    def is_first(self) -> bool:
+        """True if this process is the first of all to ask."""
+        try:
+            return self._signed.add("pipetrain/first", 1) == 1
+        except RuntimeError:
+            return True  # unknown
+
+
+def _host_key(host: str) -> str:
+    return f"pipetrain/workers/{host}"
