@@ -33,7 +33,10 @@ class Attention(nn.Module):
 
 
 def encode_both_ways(lstm: nn.LSTM, x: Tensor, padding: Tensor) -> Tensor:
-    """Output of a bidirectional LSTM for x (n, positions, inputs); backward it begins at each sample's last token."""
+    """Output of a bidirectional LSTM for x (n, positions, inputs); backward it begins at each sample's last token.
+
+    The host waits for the number of tokens of each sample.
+    """
     lengths = padding.logical_not().sum(1).cpu()
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=x.shape[1])[0]
@@ -57,11 +60,37 @@ class _Recurrent(nn.Module):
 
 
 class BothWays(_Recurrent):
-    """The encoder's first LSTM."""
+    """The encoder's first LSTM.
+
+    On a GPU, where the host would have to wait for the lengths of samples, each direction is computed by itself, with
+    the same weights: the second one reads samples whose tokens are in reverse.
+    """
+
+    def __init__(self, lstm: nn.LSTM, dropout: nn.Dropout) -> None:
+        super().__init__(lstm, dropout)
+        self.ahead, self.back = (_direction(lstm, suffix) for suffix in ("", "_reverse"))
 
     @override
     def forward(self, x: Tensor, padding: Tensor, target: Tensor) -> Tensors:
-        return encode_both_ways(self.lstm, self.dropout(x), padding), padding, target
+        x = self.dropout(x)
+        in_parts = x.device.type != "cpu"
+        return self.in_parts(x, padding) if in_parts else encode_both_ways(self.lstm, x, padding), padding, target
+
+    def in_parts(self, x: Tensor, padding: Tensor) -> Tensor:
+        """As `encode_both_ways`, without a wait of the host."""
+        lengths, positions = padding.logical_not().sum(1, keepdim=True), torch.arange(x.shape[1], device=x.device)
+        ended = positions >= lengths
+        reverse = torch.arange(len(x), device=x.device)[:, None], torch.where(ended, positions, lengths - 1 - positions)
+        y = torch.cat([self.ahead(x)[0], self.back(x[reverse])[0][reverse]], -1)
+        return y.masked_fill(ended[..., None], 0)
+
+
+def _direction(lstm: nn.LSTM, suffix: str) -> nn.LSTM:
+    """One direction of a bidirectional LSTM, with its weights."""
+    part = nn.LSTM(lstm.input_size, lstm.hidden_size, batch_first=True, device="meta")
+    for name in [name for name, _ in part.named_parameters()]:
+        setattr(part, name, getattr(lstm, name + suffix))
+    return part
 
 
 class EncoderLSTM(_Recurrent):

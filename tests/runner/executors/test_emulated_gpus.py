@@ -184,6 +184,15 @@ def test_hosts_wait_in_a_step_only_where_the_algorithm_does(tmp_path, monkeypatc
     assert not over_budget(waits, BUDGETS[name])
 
 
+@pytest.mark.slow
+def test_hosts_wait_for_no_lengths_of_sentences(tmp_path, monkeypatch):
+    model = {"_target_": "pipetrain.zoo.models.gnmt.build", "layers": 4, "width": 8}
+    data = {"_target_": "pipetrain.zoo.data.translation.synthetic.synthetic_en_de", "eval": 4, "vocabulary_size": 300}
+    loss, evaluation = {"_target_": "pipetrain.engine.losses.TokenCrossEntropy"}, {"decode": False}
+    case = "pipedream", 2, microbatches(1, model=model, dataset=data, loss=loss, eval=evaluation)
+    assert not waits_per_step(tmp_path, monkeypatch, "gnmt", case)
+
+
 @pytest.mark.parametrize(
     "mutant",
     [

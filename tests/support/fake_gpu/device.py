@@ -25,6 +25,7 @@ from support.fake_gpu.memory import (
 from support.fake_gpu.operations import RENAMED, carry_out
 from support.fake_gpu.streams import Event, Stream, current_stream, device_wide_wait, entered, set_stream
 from support.fake_gpu.trees import tree_of
+from torch import nn
 from torch._decomp import decompositions
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -105,3 +106,14 @@ def install() -> None:
     torch.UntypedStorage.clone = storage_clone  # type: ignore[method-assign]
     # a Parameter that is moved to CUDA stays the same object, by which layers share it; here torch would replace it
     torch.__future__.set_swap_module_params_on_conversion(True)
+    nn.RNNBase._init_flat_weights = _without_weak_references(nn.RNNBase._init_flat_weights)  # type: ignore[method-assign]
+
+
+def _without_weak_references(initialize: Any) -> Any:
+    """Weights of several recurrent layers could not be moved while one has weak references to them."""
+
+    def without(layer: nn.RNNBase) -> None:
+        initialize(layer)
+        layer._flat_weight_refs = []
+
+    return without

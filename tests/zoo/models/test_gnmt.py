@@ -1,6 +1,6 @@
 import torch
 
-from pipetrain.zoo.models.gnmt import Attention, build, encode_both_ways
+from pipetrain.zoo.models.gnmt import Attention, BothWays, build, encode_both_ways
 
 
 def test_gnmt8_has_nvidia_parameters_except_attention_scale():
@@ -33,6 +33,19 @@ def test_first_lstm_reads_backward_from_last_token():
     torch.testing.assert_close(out[0], lstm(x[:1])[0][0])
     torch.testing.assert_close(out[1, :2], lstm(x[1:, :2])[0][0])
     assert not out[1, 2:].any()
+
+
+def test_directions_by_themselves_compute_as_packed_samples():
+    torch.manual_seed(0)
+    lstm = torch.nn.LSTM(3, 4, batch_first=True, bidirectional=True)
+    layer, x = BothWays(lstm, torch.nn.Dropout(0)), torch.randn(4, 6, 3, requires_grad=True)
+    padding = torch.arange(6) >= torch.tensor([[6], [1], [4], [5]])
+    found = []
+    for y in (encode_both_ways(lstm, x, padding), layer.in_parts(x, padding)):
+        found.append([y, *torch.autograd.grad(y.sin().sum(), [x, *layer.parameters()])])
+    torch.testing.assert_close(found[1], found[0])
+    assert len(found[0]) == 2 + 8
+    assert not found[1][0][padding].any()
 
 
 def test_attention_is_the_additive_formula():
