@@ -28,7 +28,7 @@ from pipetrain.runner.training.components.loss import (
     check_loss,
     falling_metrics,
 )
-from pipetrain.runner.training.components.machine import device_of
+from pipetrain.runner.training.components.machine import device_of, give_back_free_memory
 from pipetrain.runner.training.components.model_checks import check_model, check_shared_weights
 from pipetrain.runner.training.components.optimizer import build_rate
 from pipetrain.runner.training.components.optimizer_checks import check_optimizer
@@ -50,11 +50,13 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
         ConfigError: the first setting that cannot work, or an exception of the user's own code.
     """
     try:
-        return _prepared(settings, run)
+        job = _prepared(settings, run)
     except Exception as error:
         if place_of(error) is None or in_own_words(error):
             raise
         raise ConfigError(described(error)) from error
+    give_back_free_memory()  # of models, which the workers now need
+    return job
 
 
 def _prepared(settings: Settings, run: RunDirectory) -> Job:

@@ -34,7 +34,7 @@ from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.outcome import summary_of
 from pipetrain.runner.training.trainer import Trainer
 from pipetrain.runner.training.whole_model import whole_model_metrics
-from pipetrain.runner.training.worker import Components, build_data_in_worker, build_in_worker
+from pipetrain.runner.training.worker import Components, build_data_in_worker, build_in_worker, keep_weights_of
 
 _LAST_SECONDS = 30.0
 """Time that a failing run gives a checkpoint to become complete."""
@@ -112,6 +112,7 @@ class TrainingSession:
         if rank is not None:
             placement = self._job.placement
             stages = build_stages(chain, plan.bounds, training, placement.stages_of[rank], placement.replica_of(rank))
+            keep_weights_of(stages, chain)
             direct = transport is not None and transport.direct
             if direct and training.arithmetic.compiled and phases[0].rules.schedule.executor is None:
                 data = self.components.data

@@ -1,16 +1,21 @@
 """The objects of a run in one of its processes, which builds them from the job."""
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from pipetrain.engine.errors import RunError
 from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.losses import NO_METRICS, Loss, Metrics
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.stage.stage import Stage
 from pipetrain.runner.training import lazy_compiler
 from pipetrain.runner.training.components.data import Data, build_data
 from pipetrain.runner.training.components.loss import build_loss, build_metrics
+from pipetrain.runner.training.components.machine import give_back_free_memory
 from pipetrain.runner.training.components.model import build_model
 from pipetrain.runner.training.components.pipeline import build_planned_phases
 from pipetrain.runner.training.job import Job
@@ -75,3 +80,19 @@ def build_in_worker(job: Job, data: Data, *, has_last_stage: bool) -> Components
         metrics=build_metrics(settings) if has_last_stage else NO_METRICS,
         lower_is_better=job.lower_is_better,
     )
+
+
+def keep_weights_of(stages: Sequence[Stage], chain: LayerChain) -> None:
+    """Frees the parameters of a chain that none of these stages holds: they keep their shapes, on the meta device.
+
+    Buffers stay. Few are large, and the model that metrics assemble needs those that no state dict has.
+    """
+    held = {parameter for stage in stages for parameter in stage.module.parameters()}
+    shapes: dict[nn.Parameter, nn.Parameter] = {}
+    for part in itertools.chain.from_iterable(module.modules() for module in (chain.module, *chain.layers)):
+        for name, parameter in [*part.named_parameters(recurse=False, remove_duplicate=False)]:
+            if parameter not in held and not parameter.is_meta:
+                shape = nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)
+                setattr(part, name, shapes.setdefault(parameter, shape))
+    shapes.clear()
+    give_back_free_memory()

@@ -1,5 +1,6 @@
 """What is found before a run starts, and what the processes are told."""
 
+import gc
 import os
 import re
 from unittest import mock
@@ -95,6 +96,16 @@ def test_prepared_run_has_a_plan_and_no_files(tmp_path):
 
 
 TIED = {"_target_": "support.tied_model.build"}
+
+
+def test_prepared_run_keeps_no_weight(tmp_path):
+    def weights():
+        gc.collect()
+        return sum(isinstance(each, nn.Parameter) for each in gc.get_objects())
+
+    before = weights()
+    made = prepared(tmp_path)
+    assert (made.num_stages, weights()) == (2, before)
 
 
 def test_tied_weights_are_cut_under_synchronous_method(tmp_path):

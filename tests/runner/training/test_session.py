@@ -1,9 +1,12 @@
 """The processes that read samples for a session."""
 
+import gc
+import json
 import multiprocessing
 
 import pytest
 from support.worker_pool import distributed, job, on, run_jobs, simulated
+from torch import nn
 
 from pipetrain.engine.data.reader_process import ReaderProcess
 from pipetrain.engine.errors import DataError
@@ -77,3 +80,32 @@ def test_run_that_diverges_leaves_no_reader(tmp_path):
     result = simulated(job(tmp_path, "pipedream", 3, dataset=READ, optimizer={"lr": 1e30}))
     assert result["status"] == "diverged"
     assert not multiprocessing.active_children()
+
+
+def run_counting(rank, jobs, ports):
+    """Notes the stage's weights, and all weights that are in memory once it is connected."""
+    held = {}
+
+    def connect(stages, *arguments):
+        gc.collect()
+        parameters = [each for each in gc.get_objects() if isinstance(each, nn.Parameter) and not each.is_meta]
+        held.update(own=sum(each.numel() for each in stages[0].module.parameters()))
+        held.update(all=sum(each.numel() for each in parameters))
+        return CONNECT(stages, *arguments)
+
+    session.connect_stages = connect
+    run_jobs(rank, jobs, ports)
+    (jobs[0].run.path / f"held{rank}.json").write_text(json.dumps(held))
+
+
+CONNECT = session.connect_stages
+
+
+@pytest.mark.parametrize("model", ["small_model", "tied_model"])
+def test_process_holds_the_weights_of_its_own_stage_alone(tmp_path, model):
+    changes = {"model": {"_target_": f"support.{model}.build"}, "train": {"max_steps": 2}}
+    (found,) = distributed([job(tmp_path / "run", "gpipe", 3, **changes)], run_counting)
+    held = [json.loads((tmp_path / "run" / f"held{rank}.json").read_text()) for rank in range(3)]
+    assert all(each["all"] == each["own"] for each in held)
+    plain = simulated(job(tmp_path / "plain", "gpipe", 3, **changes))
+    assert found["weights_sha256"] == plain["weights_sha256"]

@@ -59,11 +59,17 @@ def freed_memory_kept() -> Iterator[None]:
 
 
 def _set_thresholds(*, trim: int, mmaps: int) -> None:
-    """Sets glibc's thresholds, and gives free memory above them back to the system."""
+    """Sets glibc's thresholds, and gives free memory back to the system."""
     if any(name.startswith("MALLOC_") for name in os.environ):
         return
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(_M_TRIM_THRESHOLD, trim)
         libc.mallopt(_M_MMAP_MAX, mmaps)
-        libc.malloc_trim(0)
+    give_back_free_memory()
+
+
+def give_back_free_memory() -> None:
+    """Gives what glibc keeps of freed memory back to the system, once; it goes on as its thresholds say."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
