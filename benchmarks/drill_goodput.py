@@ -135,6 +135,7 @@ def rows_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
         {
             "fault": fault,
             "every_steps": every,
+            "runs": len(found),
             "kept_share": _middle([each.share for each in found]),
             "seconds": _middle([each.seconds for each in found]),
         }
@@ -172,6 +173,21 @@ def young(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
+def result_of(runs: Sequence[Run]) -> dict[str, Any]:
+    """The results so far, as they are stored."""
+    return {
+        "what": "share of time that ended in kept steps: median, smallest, largest",
+        "date": date.today().isoformat(),
+        "machine": machine("cpu"),
+        "load": _middle([run.load for run in runs]),
+        "words": WORDS,
+        "steps": STEPS,
+        "rows": rows_of(runs),
+        "young": young(runs),
+        "each": [{**asdict(run), "kept_share": run.share} for run in runs],
+    }
+
+
 def _middle(values: Sequence[float]) -> list[float]:
     """Median, smallest and largest value."""
     return [round(each, 3) for each in (statistics.median(values), min(values), max(values))]
@@ -190,28 +206,16 @@ def main() -> None:
     for method in methods:
         for every in options.intervals:
             keep_undisturbed(method, every, folder)
-    runs = [
-        measured(fault, every, number, options.runs, folder, options.seed)
-        for number in range(options.runs)
-        for every in options.intervals
-        for fault in options.faults
-    ]
+    runs: list[Run] = []
+    for number in range(options.runs):
+        for every in options.intervals:
+            for fault in options.faults:
+                runs.append(measured(fault, every, number, options.runs, folder, options.seed))
+        if options.write:
+            write(result_of(runs), "goodput")  # after each round, as all of them take long
     shutil.rmtree(folder)
-    result = {
-        "what": "share of time that ended in kept steps: median, smallest, largest",
-        "date": date.today().isoformat(),
-        "machine": machine("cpu"),
-        "load": _middle([run.load for run in runs]),
-        "words": WORDS,
-        "steps": STEPS,
-        "runs": options.runs,
-        "rows": rows_of(runs),
-        "young": young(runs),
-        "each": [{**asdict(run), "kept_share": run.share} for run in runs],
-    }
-    print(json.dumps({name: result[name] for name in ("rows", "young")}, indent=1))
-    if options.write:
-        write(result, "goodput")
+    found = result_of(runs)
+    print(json.dumps({name: found[name] for name in ("rows", "young")}, indent=1))
 
 
 if __name__ == "__main__":
