@@ -68,6 +68,7 @@ class Setup(NamedTuple):
 
     precision: str
     microbatches: int
+    device: str = "cpu"
 
     @override
     def __str__(self) -> str:
@@ -96,8 +97,10 @@ class Calls(TorchDispatchMode):
 class Measured:
     """Values of each kind of operation: seconds of the thread, or numbers of calls."""
 
-    def __init__(self, *, calls: bool) -> None:
+    def __init__(self, device: str, *, calls: bool) -> None:
         self._calls = calls
+        # on a GPU, another thread launches the backward's kernels
+        self._now = time.thread_time if device == "cpu" else time.perf_counter
         self._values: dict[Kind, list[float]] = defaultdict(list)
 
     @contextmanager
@@ -107,9 +110,9 @@ class Measured:
                 yield
             self._values[kind].append(calls.number)
         else:
-            began = time.thread_time()
+            began = self._now()
             yield
-            self._values[kind].append(time.thread_time() - began)
+            self._values[kind].append(self._now() - began)
 
     def of(self, kind: Kind) -> float:
         """Lower quartile of the second half, in which buffers are warm."""
@@ -120,10 +123,10 @@ class Measured:
 def plain(setup: Setup, steps: int, measured: Measured) -> None:
     """Trains the stage by itself, on inputs and output gradients that exist already."""
     torch.manual_seed(0)
-    module = nn.Sequential(*stage_layers())
+    module = nn.Sequential(*stage_layers()).to(setup.device)
     optimizer = adamw(list(module.parameters()))
-    given = [torch.randn(SAMPLES, WIDTH) for _ in range(setup.microbatches)]
-    gradient = torch.randn(SAMPLES, WIDTH) / SAMPLES
+    given = [torch.randn(SAMPLES, WIDTH, device=setup.device) for _ in range(setup.microbatches)]
+    gradient = torch.randn(SAMPLES, WIDTH, device=setup.device) / SAMPLES
     bf16 = setup.precision == "bf16"
     if bf16:
         gradient = gradient.bfloat16()
@@ -131,7 +134,7 @@ def plain(setup: Setup, steps: int, measured: Measured) -> None:
         for tensor in given:
             with measured.operation(Kind.FORWARD):
                 inputs = tensor.detach().requires_grad_()
-                with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
+                with torch.autocast(setup.device, torch.bfloat16) if bf16 else nullcontext():
                     outputs = module(inputs)
             with measured.operation(Kind.BACKWARD):
                 outputs.backward(gradient)
@@ -152,7 +155,7 @@ def piped(name: str, setup: Setup, steps: int, measured: Measured) -> None:
         optimizer=adamw,
         loss=nn.CrossEntropyLoss(),
         microbatches=setup.microbatches,
-        device="cpu",
+        device=setup.device,
         arithmetic=ComputeOptions(precision=setup.precision),
     )
     rows = SAMPLES * setup.microbatches
@@ -190,7 +193,7 @@ def round_of(setup: Setup, steps: int, names: Sequence[str], *, calls: bool) -> 
     found = {}
     for name in ("plain", *names):
         gc.collect()
-        measured = Measured(calls=calls)
+        measured = Measured(setup.device, calls=calls)
         if name == "plain":
             plain(setup, steps, measured)
         else:

@@ -73,8 +73,8 @@ class BothWays(_Recurrent):
     @override
     def forward(self, x: Tensor, padding: Tensor, target: Tensor) -> Tensors:
         x = self.dropout(x)
-        in_parts = x.device.type != "cpu"
-        return self.in_parts(x, padding) if in_parts else encode_both_ways(self.lstm, x, padding), padding, target
+        packed = x.device.type in ("cpu", "meta")  # a cost estimated from shapes is that of the CPU
+        return encode_both_ways(self.lstm, x, padding) if packed else self.in_parts(x, padding), padding, target
 
     def in_parts(self, x: Tensor, padding: Tensor) -> Tensor:
         """As `encode_both_ways`, without a wait of the host."""
