@@ -90,35 +90,32 @@ class SideStream:
             tensor.record_stream(current)
 
 
-class HostCopies:
-    """Copies of tensors in host memory, page-locked if they come from a device, made while the host continues.
+class HostCopy:
+    """A copy of a tensor in host memory, page-locked if it comes from a device, made while the host continues.
 
     Args:
-        tensors: to copy; CPU tensors are copied immediately.
-        memory: of earlier copies, which are no longer read: their `memory`, or from `page_locked`. What it has no room
-            for gets more, which may wait for the whole device.
+        tensor: to copy; a CPU tensor is copied immediately.
+        memory: of an earlier copy, which is no longer read, or from `page_locked`. None takes some for a tensor of a
+            device, which may wait for the whole device.
 
     Attributes:
-        memory: page-locked blocks that the copies are in, and those that were given.
+        memory: page-locked, that the copy is in; None if it needs none.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], memory: Sequence[Tensor] = ()) -> None:
-        queued = [tensor for tensor in tensors if queues(tensor.device)]
-        self.memory, places = _laid_out(queued, memory)
-        place = iter(places)
-        self._copies = [
-            (next(place) if queues(tensor.device) else torch.empty_like(tensor)).copy_(
-                tensor.detach(), non_blocking=True
-            )
-            for tensor in tensors
-        ]
-        self._events = [event(device) for device in {tensor.device for tensor in queued}]
+    def __init__(self, tensor: Tensor, memory: Tensor | None = None) -> None:
+        if queues(tensor.device):
+            memory = page_locked(tensor.nbytes) if memory is None else memory
+            place = in_block(tensor, memory, 0)
+        else:
+            place = torch.empty_like(tensor)
+        self.memory = memory
+        self._copy = place.copy_(tensor.detach(), non_blocking=True)
+        self._copied = event(tensor.device)
 
-    def take(self) -> list[Tensor]:
-        """The copies, once they are complete; blocks the host until then."""
-        for each in self._events:
-            each.synchronize()
-        return self._copies
+    def take(self) -> Tensor:
+        """The copy, once it is complete; blocks the host until then."""
+        self._copied.synchronize()
+        return self._copy
 
 
 def page_locked(size: int) -> Tensor:
@@ -135,31 +132,6 @@ def lock_numbers() -> None:
     [page_locked(size) for size in (1, 2, 4, 8, 16) for _ in range(_NUMBERS)]  # freed together
 
 
-def _laid_out(tensors: Sequence[Tensor], blocks: Sequence[Tensor] = ()) -> tuple[list[Tensor], list[Tensor]]:
-    """Page-locked memory of the form of each tensor, in these blocks and in new ones.
-
-    torch rounds each block up to a power of two. So new ones have such sizes, and hold many tensors.
-
-    Returns:
-        The blocks, and the memory of each tensor.
-    """
-    blocks = list(blocks)
-    free = [(block, 0) for block in blocks]
-    places: list[Tensor] = [torch.empty(0)] * len(tensors)
-    left = sum(map(bytes_in_block, tensors))
-    for i in sorted(range(len(tensors)), key=lambda i: -tensors[i].nbytes):
-        size = bytes_in_block(tensors[i])
-        which = next((k for k, (block, start) in enumerate(free) if block.nbytes - start >= size), len(free))
-        if which == len(free):
-            blocks.append(page_locked(max(_power_of_two(size), _power_of_two(left + 1) // 2)))
-            free.append((blocks[-1], 0))
-        block, start = free[which]
-        places[i] = in_block(tensors[i], block, start)
-        free[which] = block, start + size
-        left -= size
-    return blocks, places
-
-
 def bytes_in_block(tensor: Tensor) -> int:
     """Bytes that a tensor takes in a block, with the rest up to where the next one may begin."""
     return max(1, -(-tensor.nbytes // _ALIGNMENT)) * _ALIGNMENT
@@ -170,11 +142,6 @@ def in_block(tensor: Tensor, block: Tensor, start: int) -> Tensor:
     form = torch.empty_like(tensor, device="meta")
     memory = block[start : start + tensor.nbytes].view(tensor.dtype)
     return memory.as_strided(form.shape, form.stride())
-
-
-def _power_of_two(size: int) -> int:
-    """The smallest power of two that is at least `size`."""
-    return 1 << (size - 1).bit_length()
 
 
 def numbers(scalars: Sequence[Tensor]) -> list[Any]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pipetrain.engine import device_queue
-from pipetrain.engine.device_queue import HostCopies, SideStream, event, numbers, queues, synchronize, together
+from pipetrain.engine.device_queue import HostCopy, SideStream, event, numbers, queues, synchronize, together
 
 CPU = torch.device("cpu")
 
@@ -33,49 +33,25 @@ def test_cpu_queues_nothing():
     event(CPU).synchronize()
     synchronize(CPU)
     with SideStream(CPU).entered():
-        assert HostCopies([torch.ones(2)]).take()[0].sum() == 2
+        assert HostCopy(torch.ones(2)).take().sum() == 2
 
 
 def test_copies_keep_values_and_memory_order():
-    tensors = [torch.arange(6.0).reshape(2, 3).t(), torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)]
-    expected = [tensor.clone() for tensor in tensors]
-    copies = HostCopies(tensors)
-    for tensor in tensors:
+    for tensor in (torch.arange(6.0).reshape(2, 3).t(), torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)):
+        expected = tensor.clone()
+        copy = HostCopy(tensor)
         tensor.zero_()
-    for copy, before in zip(copies.take(), expected, strict=True):
-        assert torch.equal(copy, before)
-        assert copy.stride() == before.stride()
+        assert torch.equal(copy.take(), expected)
+        assert copy.take().stride() == expected.stride()
 
 
-def test_copies_from_a_device_reuse_memory(waits):
-    first = HostCopies([torch.zeros(3), torch.zeros(2, 2)])
-    tensors = [torch.ones(2, 2).t(), torch.ones(3, dtype=torch.float64), torch.ones(1)]
-    again = HostCopies(tensors, first.memory)
-    assert all(torch.equal(copy, tensor) for copy, tensor in zip(again.take(), tensors, strict=True))
-    assert [copy.stride() for copy in again.take()] == [tensor.stride() for tensor in tensors]
-    assert [block.data_ptr() for block in again.memory][: len(first.memory)] == [b.data_ptr() for b in first.memory]
-    grown = HostCopies([torch.ones(999)], again.memory)
-    assert len(grown.memory) == len(again.memory) + 1
-    assert sum(waits.locked) == sum(block.nbytes for block in grown.memory)
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [[1000, 1000, 1000], [65, 4, 4, 4, 4000, 17], [100_000] * 37 + [400] * 300, [2**20, 12], [0, 5], []],
-)
-def test_page_locked_blocks_are_powers_of_two_and_hardly_larger_than_the_tensors(waits, sizes):
-    tensors = [torch.full((size,), i % 7, dtype=torch.int8) for i, size in enumerate(sizes)]
-    copies = HostCopies(tensors).take()
-    assert all(torch.equal(copy, tensor) for copy, tensor in zip(copies, tensors, strict=True))
-    assert all(size.bit_count() == 1 for size in waits.locked)
-    assert sum(waits.locked) <= sum(max(64, size + 63) for size in sizes) + 2 * max(sizes, default=0)
-
-
-def test_all_copies_from_a_device_are_waited_for_once(waits):
-    copies = HostCopies([torch.ones(2), torch.ones(3)])
-    assert waits.number == 0
-    copies.take()
-    assert waits.number == 1
+def test_copy_from_a_device_waits_once_and_reuses_memory(waits):
+    first = HostCopy(torch.arange(3.0))
+    assert (waits.number, waits.locked) == (0, [12])
+    assert (first.take().tolist(), waits.number) == ([0.0, 1.0, 2.0], 1)
+    again = HostCopy(torch.tensor(7, dtype=torch.int64), first.memory)
+    assert (again.take().item(), again.memory.data_ptr()) == (7, first.memory.data_ptr())
+    assert waits.locked == [12]
 
 
 SCALARS = [torch.tensor(0.1), torch.tensor([7]), torch.tensor(data=True), torch.tensor(0.2), torch.tensor(2**40)]

@@ -102,12 +102,12 @@ def blocks_filled_too_early() -> None:
 
 def losses_lock_memory_at_use() -> None:
     """Each loss gets page-locked memory of its own, which waits for the whole device."""
-    copy = device_queue.HostCopies.__init__
+    copy = device_queue.HostCopy.__init__
 
-    def copy_to_new_memory(self: device_queue.HostCopies, tensors: Any, _memory: Any = ()) -> None:
-        copy(self, tensors)
+    def copy_to_new_memory(self: device_queue.HostCopy, tensor: Any, _memory: Any = None) -> None:
+        copy(self, tensor)
 
-    device_queue.HostCopies.__init__ = copy_to_new_memory  # type: ignore[method-assign]
+    device_queue.HostCopy.__init__ = copy_to_new_memory  # type: ignore[method-assign]
 
 
 def communicators_as_nccl_has_them() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipetrain.engine.device_queue import HostCopies, page_locked, queues
+from pipetrain.engine.device_queue import HostCopy, page_locked, queues
 from pipetrain.engine.errors import DivergedError
 from pipetrain.engine.failure import described
 from pipetrain.engine.losses import StepLoss
@@ -104,9 +104,11 @@ class Recorder:
         self._drains_after = 0
         self._closed = False
         # minibatch, number that its loss averages over, and the mean loss on its way to the host
-        self._unread: list[tuple[int, float, HostCopies]] = []
+        self._unread: list[tuple[int, float, HostCopy]] = []
         # page-locked memory for the steps that can be unread at once, allocated before the processes are connected
-        self._memory = [[page_locked(_LOSS_BYTES)] for _ in range(2)] if queues(recorded.device) else []
+        self._memory: list[Tensor | None] = (
+            [page_locked(_LOSS_BYTES) for _ in range(2)] if queues(recorded.device) else []
+        )
         self.clock = WallClock(progress)
         self.evaluations = Evaluations(progress, recorded.lower_is_better)
         self.losses: list[float] = earlier.get(LOSSES, [])
@@ -138,8 +140,8 @@ class Recorder:
         Raises:
             DivergedError: its loss is not finite; on a device that queues, the previous step's.
         """
-        copies = HostCopies([loss.mean], self._memory.pop() if self._memory else ())
-        self._unread.append((minibatch, loss.count, copies))
+        mean = HostCopy(loss.mean, self._memory.pop() if self._memory else None)
+        self._unread.append((minibatch, loss.count, mean))
         self._read(all_but=1 if queues(loss.mean.device) else 0)
 
     def drain(self, predicted: Sequence[float] = ()) -> None:
@@ -182,7 +184,7 @@ class Recorder:
         """
         while len(self._unread) > all_but:
             minibatch, counted, mean = self._unread.pop(0)
-            value = mean.take()[0].item()
+            value = mean.take().item()
             self._memory.append(mean.memory)
             began, self._last = self._last, time.perf_counter()
             self.losses.append(value)

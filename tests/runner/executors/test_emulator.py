@@ -14,7 +14,7 @@ from support.forking import forked
 from torch import nn
 from torch.multiprocessing import ProcessExitedException
 
-from pipetrain.engine.device_queue import HostCopies, lock_numbers, page_locked
+from pipetrain.engine.device_queue import HostCopy, lock_numbers, page_locked
 from pipetrain.engine.executors.messages.links import LinkGroups, Links
 from pipetrain.engine.executors.messages.transport import Transport, agreed_transport
 
@@ -180,7 +180,7 @@ def check_counted_waits(_rank):
     fake_gpu.watched.append(str(Path(__file__).parent) + "/")
     lock_numbers()
     x, host, copy = torch.ones(3, device=DEVICE), torch.ones(3), torch.ones(3).pin_memory()
-    event, memory = gpu().Event(), [page_locked(64)]
+    event, memory = gpu().Event(), page_locked(64)
 
     def counted(act):
         fake_gpu.waits.clear()
@@ -199,12 +199,12 @@ def check_counted_waits(_rank):
         lambda: copy.to(DEVICE, non_blocking=True),
         lambda: copy.copy_(x, non_blocking=True),
         lambda: x.to("cpu", non_blocking=True),
-        lambda: HostCopies([x], memory),
+        lambda: HostCopy(x, memory),
         lambda: torch.nn.functional.dropout(x @ torch.rand(3, 3, device=DEVICE)).relu_().sum(),
         lambda: event.record(),
     ):
         assert counted(late) == {}
-    assert counted(lambda: HostCopies([x], memory).take()) == {"event": 1}
+    assert counted(lambda: HostCopy(x, memory).take()) == {"event": 1}
     assert counted(event.synchronize) == {"event": 1}
     assert counted(gpu().current_stream(DEVICE).synchronize) == {"stream": 1}
     assert counted(gpu().synchronize) == {"device": 1}

@@ -25,23 +25,23 @@ class OnDevice:
         self.value, self.seconds = value, seconds
 
 
-class Copies:
-    """Copies of such losses on their way to the host."""
+class Copy:
+    """The copy of such a loss on its way to the host."""
 
-    memory = ()
+    memory = None
 
-    def __init__(self, losses, _memory):
-        self.losses = losses
+    def __init__(self, loss, _memory):
+        self.loss = loss
 
     def take(self):
-        time.sleep(self.losses[0].seconds)
-        return [torch.tensor(self.losses[0].value)]
+        time.sleep(self.loss.seconds)
+        return torch.tensor(self.loss.value)
 
 
 @pytest.fixture
 def queued(monkeypatch):
     """A recorder is given losses of a device."""
-    monkeypatch.setattr("pipetrain.runner.tracking.run_recorder.HostCopies", Copies)
+    monkeypatch.setattr("pipetrain.runner.tracking.run_recorder.HostCopy", Copy)
 
 
 def samples(step):

@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
-from pipetrain.engine.device_queue import HostCopies
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.files import strict_json
 from pipetrain.runner.tracking.files import naming, sync
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint import index, manifest, store, tensor_file
+from pipetrain.runner.training.checkpoint.host_copies import host_copies
 from pipetrain.runner.training.checkpoint.manifest import FileEntry
 from pipetrain.runner.training.checkpoint.store import OLD, PARTIAL
 
@@ -187,25 +187,16 @@ class BackgroundWriter:
         self._state = _IDLE
         self._step = 0
         self._error: BaseException | None = None
-        self._memory: Sequence[Tensor] = ()  # page-locked; to take more for each checkpoint would take long
 
     def save(self, folder: Path, snapshot: Snapshot) -> None:
         """Copies a snapshot, and writes it in the background; first waits for the checkpoint before.
 
-        A device makes the copies later, but before the updates queued after them; the thread waits for it. Raises for
-        the checkpoint before as `check`.
+        Call it when the pipeline has drained. Raises for the checkpoint before as `check`.
         """
         self.finish()
-        names, tensors = list(snapshot.tensors), list(snapshot.tensors.values())
-        copies = HostCopies(tensors, self._memory)
-        self._memory = copies.memory
-        rest = replace(snapshot, tensors={}, progress=deepcopy(snapshot.progress))
-
-        def write() -> None:
-            copied = dict(zip(names, copies.take(), strict=True))
-            save(folder, replace(rest, tensors=copied), self._writer)
-
-        self._start(folder, write)
+        copies = dict(zip(snapshot.tensors, host_copies([*snapshot.tensors.values()]), strict=True))
+        copied = replace(snapshot, tensors=copies, progress=deepcopy(snapshot.progress))
+        self._start(folder, lambda: save(folder, copied, self._writer))
 
     def save_progress(self, folder: Path, progress: Mapping[str, Any]) -> None:
         """Replaces the progress of a checkpoint that is complete, or being written; in one process alone.

@@ -2,20 +2,20 @@
 
 import contextlib
 import errno
+import gc
 import json
 import os
 import shutil
 import threading
 import time
+import weakref
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from support import checkpoints
 from support.checkpoints import NAMES, NO_CONFIG, Processes
 
-from pipetrain.engine import device_queue
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint import contents, store, tensor_file
@@ -279,17 +279,13 @@ def until_told(noted, words):
         time.sleep(0.01)
 
 
-def test_device_checkpoint_memory_is_reused(tmp_path, disk, monkeypatch):
-    writer, weight, written, write = Noted().writer, torch.ones(3), [], disk.write
-    monkeypatch.setattr(device_queue, "queues", lambda _device: True)
-    monkeypatch.setattr(device_queue, "event", lambda _device: SimpleNamespace(synchronize=lambda: None))
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda each: each)
-    monkeypatch.setattr(disk, "write", lambda path, tensors: written.append(tensors["model.a"]) or write(path, tensors))
+def test_copies_of_a_checkpoint_are_freed_once_it_is_written(tmp_path, disk, monkeypatch):
+    writer, copies, write = Noted().writer, [], disk.write
+    monkeypatch.setattr(
+        disk, "write", lambda path, tensors: copies.append(weakref.ref(tensors["model.a"])) or write(path, tensors)
+    )
     disk.goes_on.set()
-    for step in (4, 8):
-        save_in_background(writer, tmp_path, step, weight)
-        writer.finish()
-        weight.add_(1)
-    assert written[0].data_ptr() == written[1].data_ptr()
-    states = [contents.model_state(RunDirectory(tmp_path).checkpoint(step)) for step in (4, 8)]
-    assert [state["a"].tolist() for state in states] == [[1.0] * 3, [2.0] * 3]
+    save_in_background(writer, tmp_path, 4, torch.ones(3))
+    writer.finish()
+    gc.collect()
+    assert [copy() for copy in copies] == [None]

@@ -1,0 +1,53 @@
+"""Copies of tensors in host memory, which a checkpoint is written from while training continues."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pipetrain.engine.device_queue import Event, event, page_locked, queues
+from pipetrain.engine.tensors import dense, flat
+
+BLOCK_BYTES = 2**25
+"""Size of a block of page-locked memory."""
+_BLOCKS = 2
+
+
+def host_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copies in ordinary memory, each of its tensor's size; blocks the host until they are complete.
+
+    A device copies into page-locked memory several times as fast as into ordinary memory. But torch rounds such memory
+    up to a power of two, and never gives it back. So the bytes of a device pass through two small blocks in turn.
+    Taking these may wait for the whole device: call this when the pipeline has drained.
+    """
+    sources = [dense(tensor.detach()) for tensor in tensors]
+    copies = [torch.empty_like(source, device="cpu") for source in sources]
+    pieces: list[tuple[Tensor, Tensor]] = []
+    for source, copy in zip(sources, copies, strict=True):
+        if queues(source.device):
+            parts = (flat(each).view(torch.uint8).split(BLOCK_BYTES) for each in (source, copy))
+            pieces += zip(*parts, strict=True)
+        else:
+            copy.copy_(source)
+    _through_blocks(pieces)
+    return copies
+
+
+def _through_blocks(pieces: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Copies bytes of a device to bytes of the host, pair by pair."""
+    free = [page_locked(BLOCK_BYTES) for _ in range(_BLOCKS)] if pieces else []
+    under_way: deque[tuple[Event, Tensor, Tensor]] = deque()
+
+    def finish() -> Tensor:
+        copied, block, target = under_way.popleft()
+        copied.synchronize()
+        target.copy_(block[: target.nbytes])
+        return block
+
+    for source, target in pieces:
+        block = free.pop() if free else finish()
+        block[: source.nbytes].copy_(source, non_blocking=True)
+        under_way.append((event(source.device), block, target))
+    while under_way:
+        finish()
