@@ -17,7 +17,6 @@ from torch import Tensor
 
 _IN_CACHE = 2**18
 """Bytes of weights that the CPU's caches hold from one operation on them to the next."""
-_ALIGNMENT = 64
 _NUMBERS = 8
 """Numbers of one size that may be on their way to the host."""
 
@@ -105,7 +104,7 @@ class HostCopy:
     def __init__(self, tensor: Tensor, memory: Tensor | None = None) -> None:
         if queues(tensor.device):
             memory = page_locked(tensor.nbytes) if memory is None else memory
-            place = in_block(tensor, memory, 0)
+            place = memory[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
         else:
             place = torch.empty_like(tensor)
         self.memory = memory
@@ -130,18 +129,6 @@ def page_locked(size: int) -> Tensor:
 def lock_numbers() -> None:
     """Has torch's cache hold page-locked memory for numbers that layers read from a device, as `item()` does."""
     [page_locked(size) for size in (1, 2, 4, 8, 16) for _ in range(_NUMBERS)]  # freed together
-
-
-def bytes_in_block(tensor: Tensor) -> int:
-    """Bytes that a tensor takes in a block, with the rest up to where the next one may begin."""
-    return max(1, -(-tensor.nbytes // _ALIGNMENT)) * _ALIGNMENT
-
-
-def in_block(tensor: Tensor, block: Tensor, start: int) -> Tensor:
-    """Memory of the form of a tensor, in a block of bytes."""
-    form = torch.empty_like(tensor, device="meta")
-    memory = block[start : start + tensor.nbytes].view(tensor.dtype)
-    return memory.as_strided(form.shape, form.stride())
 
 
 def numbers(scalars: Sequence[Tensor]) -> list[Any]:
