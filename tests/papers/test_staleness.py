@@ -19,6 +19,7 @@ def test_every_staleness_measured_equals_its_closed_form(stages, microbatches):
     assert staleness.report(stages, microbatches, None)
 
 
+@pytest.mark.slow
 def test_wrong_closed_form_fails_the_report(monkeypatch, capsys):
     monkeypatch.setitem(CLOSED, "pipedream", CLOSED["naive_async"])
     assert not staleness.report(3, 1, None)

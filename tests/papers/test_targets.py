@@ -134,6 +134,7 @@ def test_full_scale_is_the_preset_alone(tmp_path):
     assert " ".join(words) == (f"run --multirun experiment=zhang/table2_lenet5 hydra.sweep.dir={tmp_path} resume=auto")
 
 
+@pytest.mark.slow
 def test_experiment_sweeps_have_each_allowed_method_once():
     methods: dict[str, list[str]] = {}
     for name in presets():

@@ -52,7 +52,7 @@ class Pool(nn.Module):
 def build(channels: int, classes: int) -> LayerChain:
     width = 6
     module = nn.Sequential(
-        nn.Conv2d(channels, width, 3, stride=(4, 2), padding=1),  # 2 x 4 positions, unlike samples and features
+        nn.Conv2d(channels, width, 3, stride=(8, 3), padding=1),  # 1 x 3 positions, unlike samples and features
         Relay(width),
         Relay(width),
         Join(width),

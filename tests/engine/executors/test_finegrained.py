@@ -7,6 +7,7 @@ import pytest
 import torch
 from support.methods import METHODS, fitting
 from support.pipelines import Pipeline, batches, half_decay, pipeline, sgd
+from support.quick_cases import every
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -66,7 +67,7 @@ def assert_equal(rule, N, segments=None, clip_norm=None, **chosen):
 
 
 @pytest.mark.parametrize("N", [pytest.param(1, marks=pytest.mark.slow), 4])
-@pytest.mark.parametrize("rule", METHODS)
+@pytest.mark.parametrize("rule", every(2, METHODS))
 def test_fine_grained_stages_equal_pipeline_of_units(rule, N):
     if fitting(rule, STAGES, N):
         assert_equal(rule, N)

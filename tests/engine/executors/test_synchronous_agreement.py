@@ -7,6 +7,7 @@ import pytest
 import torch
 from support.methods import ASYNCHRONOUS, STALE_ALONE, SYNCHRONOUS
 from support.pipelines import batches, difference, half_decay, pipeline, sgd
+from support.quick_cases import every, slow_unless
 from torch import nn
 
 from pipetrain.engine.data.loader import split
@@ -97,7 +98,9 @@ def assert_same_bits(pipe, expected):
     assert difference(pipe.state(), expected[1]) == 0.0
 
 
-@pytest.mark.parametrize(("D", "N"), [(1, 4), (2, 1), (3, 4), (5, 1), (5, 4)])
+@pytest.mark.parametrize(
+    ("D", "N"), slow_unless(lambda D, N: (D, N) in ((3, 4), (5, 1)), [(1, 4), (2, 1), (3, 4), (5, 1), (5, 4)])
+)
 @pytest.mark.parametrize("rule", SYNCHRONOUS)
 def test_synchronous_methods_agree_for_all_stages_and_schedules(rule, D, N):
     one, several = plain("sequential", 1, N), plain(rule, D, N)
@@ -135,13 +138,13 @@ def test_another_seed_changes_the_weights_through_dropout():
     assert difference(plain("gpipe", 2)[1], other.state()) > 1e-4
 
 
-@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+@pytest.mark.parametrize("rule", every(2, ASYNCHRONOUS))
 def test_asynchronous_methods_on_one_stage_equal_plain_training(rule):
     found = difference(run(rule, 1, 2).state(), plain("sequential", 1, 2)[1])
     assert found > 1e-4 if rule in STALE_ALONE else found < 1e-6
 
 
-@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+@pytest.mark.parametrize("rule", every(2, ASYNCHRONOUS))
 def test_asynchronous_methods_on_several_stages_differ(rule):
     N = 3 if rule == "pipedream_2bw" else 1
     assert difference(plain(rule, 3, N)[1], plain("sequential", 1, N)[1]) > 1e-4
@@ -196,7 +199,7 @@ def norm_of(gradients):
     return torch.stack([value.norm() for value in gradients.values()]).norm().item()
 
 
-@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+@pytest.mark.parametrize("rule", every(2, ASYNCHRONOUS))
 def test_asynchronous_clipping_is_per_stage(rule):
     limit, N = 0.02, 3 if rule == "pipedream_2bw" else 1
     unclipped = first_update(pipeline(model(), CUTS[3], rule, N), N)
@@ -216,7 +219,7 @@ def test_clipping_leaves_gradients_within_the_limit_unchanged(rule):
 
 @pytest.mark.parametrize(
     ("rule", "recompute"),
-    [*((rule, (0, 1, 2)) for rule in ("gpipe", *ASYNCHRONOUS)), ("gpipe", None), ("pipeoptim", None)],
+    every(2, [*((rule, (0, 1, 2)) for rule in ("gpipe", *ASYNCHRONOUS)), ("gpipe", None), ("pipeoptim", None)]),
 )
 def test_stage_without_weights_trains_and_clips(rule, recompute):
     torch.manual_seed(0)

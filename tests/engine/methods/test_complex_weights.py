@@ -7,6 +7,7 @@ import torch
 from support.complex_model import WIDTH, layers
 from support.methods import METHODS, MethodCase, fitting
 from support.pipelines import batches, difference, pipeline
+from support.quick_cases import every
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop
 
 from pipetrain.engine.methods.pipeoptim import PipeOptim
@@ -54,7 +55,10 @@ def assert_same_trajectory(case, build, **options):
 
 @pytest.mark.parametrize(
     ("case", "optimizer"),
-    [*((case, "momentum") for case in METHODS), ("gpipe", "adamw"), ("pipemare", "adamw"), ("lwp_stash", "adamw")],
+    every(
+        2,
+        [*((case, "momentum") for case in METHODS), *((case, "adamw") for case in ("gpipe", "pipemare", "lwp_stash"))],
+    ),
 )
 def test_every_method_trains_them_as_their_parts(case, optimizer):
     assert_same_trajectory(case, OPTIMIZERS[optimizer])

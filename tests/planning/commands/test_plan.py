@@ -6,6 +6,7 @@ import pytest
 from support.cli import TINY, refused, run_here, summary
 from support.plans import VGG16
 from support.processes import python
+from support.quick_cases import every
 from support.worker_pool import settings
 
 from pipetrain import cli
@@ -58,17 +59,20 @@ def test_plan_on_a_cpu_says_whether_devices_share_its_cores(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["profile=none.json"], "profile=none.json: cannot be read"),
-        ([f"profile={VGG16}"], "topology.gigabytes_per_s=null: the profile has no measured bandwidth"),
-        ([f"profile={VGG16}", GIGABYTE, "topology.workers=[2,2]"], "must have 2 numbers, one for each level"),
-        ([f"profile={VGG16}", GIGABYTE, "topology.memory_gigabytes=1"], "no plan fits"),
-        (
-            [f"profile={VGG16}", GIGABYTE, "planner.cost_model=pipedream_paper", "planner.overlap=false"],
-            "planner.overlap=false: planner.cost_model=pipedream_paper",
-        ),
-        ([f"profile={VGG16}", GIGABYTE, "seed=0,1"], "one value for each setting"),
-    ],
+    every(
+        3,
+        [
+            (["profile=none.json"], "profile=none.json: cannot be read"),
+            ([f"profile={VGG16}"], "topology.gigabytes_per_s=null: the profile has no measured bandwidth"),
+            ([f"profile={VGG16}", GIGABYTE, "topology.workers=[2,2]"], "must have 2 numbers, one for each level"),
+            ([f"profile={VGG16}", GIGABYTE, "topology.memory_gigabytes=1"], "no plan fits"),
+            (
+                [f"profile={VGG16}", GIGABYTE, "planner.cost_model=pipedream_paper", "planner.overlap=false"],
+                "planner.overlap=false: planner.cost_model=pipedream_paper",
+            ),
+            ([f"profile={VGG16}", GIGABYTE, "seed=0,1"], "one value for each setting"),
+        ],
+    ),
 )
 def test_plan_that_cannot_be_made_is_one_line_and_exit_code_2(tmp_path, words, message):
     refused("plan", *words, cwd=tmp_path, message=message)

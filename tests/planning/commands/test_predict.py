@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support.cli import refused
+from support.quick_cases import every
 
 from pipetrain import cli
 from pipetrain.planning.profile.profile import LoaderTime, Profile, ProfiledLayer
@@ -190,16 +191,19 @@ def test_milliseconds_have_at_most_a_thousandth():
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        ("schedule=torch_dualpipev method=gpipe partition.stages=2 train.microbatches=2", "has no list here"),
-        ("partition=finegrained partition.stages=2", "cuts layers apart"),
-        ("topology.devices=2 partition.stages=4", "topology.devices=2: 2 devices, and the pipeline needs 4"),
-        ("partition=explicit partition.boundaries=[7]", "the model has 4 layers"),
-        ("partition.replicas=[2,1,1] partition.stages=2", "a number for each of 2 stages"),
-        ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
-        ("topology.latency_s=-1", "topology.latency_s=-1"),
-        ("topology.cores=0", "topology.cores=0: "),
-    ],
+    every(
+        3,
+        [
+            ("schedule=torch_dualpipev method=gpipe partition.stages=2 train.microbatches=2", "has no list here"),
+            ("partition=finegrained partition.stages=2", "cuts layers apart"),
+            ("topology.devices=2 partition.stages=4", "topology.devices=2: 2 devices, and the pipeline needs 4"),
+            ("partition=explicit partition.boundaries=[7]", "the model has 4 layers"),
+            ("partition.replicas=[2,1,1] partition.stages=2", "a number for each of 2 stages"),
+            ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
+            ("topology.latency_s=-1", "topology.latency_s=-1"),
+            ("topology.cores=0", "topology.cores=0: "),
+        ],
+    ),
 )
 def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path, profile, words, message):
     refused("predict", profile, "-o", str(tmp_path / "out"), *words.split(), cwd=tmp_path, message=message)

@@ -211,6 +211,7 @@ def refuse():
     raise ConfigError("train.batch_size=9: too many")
 
 
+@pytest.mark.slow
 def test_what_a_process_measured_comes_back_from_it():
     pid, given = profile.measure_in_subprocess(pid_and, {"a": 1.5})
     assert pid != os.getpid()

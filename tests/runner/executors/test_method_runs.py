@@ -51,12 +51,12 @@ class Run(NamedTuple):
 QUICK = {
     # the lowest version of safetensors has no complex numbers
     **({"complex": Run("pipeoptim", 2, COMPLEX)} if tensor_file.takes(torch.complex64) else {}),
-    "delayed": Run(MethodCase(Delayed([3, 1]), OneFOneB(depth=1)), 2, {"train": PAIRS}),
-    "lwp": Run(MethodCase(LinearWeightPrediction(), OneFOneB()), 2, {"train": PAIRS}),
     "lwp stash": Run(STASH, 3, {"train": PAIRS}),
     "decaying": Run(forms("decaying"), 3, {"optimizer": {**ADAM, "groups": GROUPS, "momentum_by_stage": [0.5, 0.9]}}),
 }
 SLOW = {
+    "lwp": Run(MethodCase(LinearWeightPrediction(), OneFOneB()), 2, {"train": PAIRS}),
+    "delayed": Run(MethodCase(Delayed([3, 1]), OneFOneB(depth=1)), 2, {"train": PAIRS}),
     "delayed by 4": Run(MethodCase(Delayed(4), OneFOneB(depth=1)), 2, {}),
     "lwp stash 4": Run(STASH, 4, {}),
     "lwp stash recomputing": Run(STASH, 4, {"train": {"recompute": True}}),

@@ -25,7 +25,7 @@ def check_diverged(folder, step):
 @pytest.mark.parametrize(
     ("words", "call", "step"),
     every(
-        2,
+        4,
         [
             ((), 3, 3),
             (("train.max_steps=4", "eval.every_epochs=0"), 4, 4),  # the last step

@@ -102,6 +102,7 @@ def test_resumed_run_counts_on_and_ends_where_the_whole_one_does(tmp_path):
         assert (again["reason"], again["early_stopping"]) == (whole["reason"], whole["early_stopping"])
 
 
+@pytest.mark.slow
 def test_run_with_more_patience_continues_one_that_stopped(tmp_path, capsys):
     words = ("train.epochs=9", "train.patience=2", "train.min_improvement=1e6")
     assert carried_out(tmp_path / "first", *words) is ExitCode.COMPLETED

@@ -217,7 +217,7 @@ def test_warns_of_computed_weights_if_backward_reads_others(tmp_path):
 ONE_STAGE = {**EVEN, "stages": 1}
 
 
-@pytest.mark.parametrize("case", ["gpipe", "pipedream_flush"])
+@pytest.mark.parametrize("case", every(2, ["gpipe", "pipedream_flush"]))
 def test_warns_if_one_microbatch_does_not_fill_pipeline(tmp_path, case):
     (note,) = prepared(tmp_path, case).notes
     assert re.match(r"warning: train.microbatches=1: under schedule=\w+ only one of the 2 stages works at a time", note)
@@ -226,7 +226,7 @@ def test_warns_if_one_microbatch_does_not_fill_pipeline(tmp_path, case):
     assert prepared(tmp_path, case, partition=ONE_STAGE).notes == []
 
 
-@pytest.mark.parametrize("case", ["sequential", "pipedream", "pipemare"])
+@pytest.mark.parametrize("case", every(3, ["sequential", "pipedream", "pipemare"]))
 def test_does_not_warn_if_microbatches_do_not_fill_pipeline(tmp_path, case):
     assert prepared(tmp_path, case).notes == []
 
@@ -289,7 +289,7 @@ gpipe log.staleness_gradient=true log.staleness_every_steps=2 -> log.staleness_g
 """
 
 
-@pytest.mark.parametrize("line", every(2, REFUSED.splitlines()))
+@pytest.mark.parametrize("line", every(4, REFUSED.splitlines()))
 def test_run_that_cannot_work_is_refused_by_its_setting_before_it_starts(tmp_path, line):
     given, _, named = line.partition(" -> ")
     for short, words in {"FINE": FINE, "HOGWILD": HOGWILD, "CONSTANT": CONSTANT, "HERE": __name__}.items():

@@ -15,6 +15,7 @@ from support.cli import TINY, records, run_here, summary
 from support.equal_bits import assert_same, same_resumed
 from support.methods import DISTINCT, fitting
 from support.one_run import CHOICES, carried_out
+from support.quick_cases import every
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain.engine.errors import ConfigError
@@ -37,7 +38,7 @@ EPOCHS = {"train": {"epochs": 2}, "checkpoint": {"every_epochs": 1}}
 
 def cases():
     """Every method with momentum, and two with AdamW, whose state is of the same kind everywhere."""
-    of_each_kind = ("gpipe", "pipedream", "pipedream_2bw", "pipeoptim", "pipemare", "i_timeprest")
+    of_each_kind = ("gpipe", "pipedream_2bw", "pipeoptim", "pipemare")
     for method in DISTINCT:
         yield pytest.param(method, "SGD", marks=[] if method in of_each_kind else [pytest.mark.slow])
     yield "pipeoptim", "AdamW"
@@ -53,7 +54,7 @@ def test_resumed_simulated_run_has_the_bits_of_one_never_stopped(tmp_path, metho
     same_resumed(tmp_path, method, 3, **changes)
 
 
-@pytest.mark.parametrize(("method", "N"), [("pipedream", 1), ("pipeoptim", 2)])
+@pytest.mark.parametrize(("method", "N"), every(2, [("pipeoptim", 2), ("pipedream", 1)]))
 def test_mid_epoch_resume_keeps_carried_state(tmp_path, method, N):
     changes = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, "train": {"microbatches": N}}
     same_resumed(tmp_path, method, 3, **changes)
@@ -74,7 +75,7 @@ def test_resumed_state_has_the_memory_format_of_the_weights(tmp_path, optimizer)
     same_resumed(tmp_path, "gpipe", 2, **changes)
 
 
-@pytest.mark.parametrize("section", ["statistic", "carried"])
+@pytest.mark.parametrize("section", every(2, ["statistic", "carried"]))
 def test_checkpoint_before_the_first_step_has_what_was_restored(tmp_path, section):
     """As a resumed run leaves it in its own directory if the evaluation that comes first is interrupted."""
     changes = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, "train": {"microbatches": 2}}
@@ -251,14 +252,7 @@ def test_auto_starts_afresh_beside_a_completed_run_and_says_so(completed, capsys
     assert "continuing" not in out
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "seed=9",
-        "train.epochs=3",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("optimizer.lr=0.01", "partition.stages=3")),
-    ],
-)
+@pytest.mark.parametrize("change", every(4, ["seed=9", "train.epochs=3", "optimizer.lr=0.01", "partition.stages=3"]))
 def test_auto_passes_over_a_run_of_another_configuration(stopped, capsys, change):
     resumed(stopped.with_name("new"), change)
     assert (
@@ -301,7 +295,7 @@ def test_run_at_target_lacking_summary_trains_no_further(tmp_path):
     assert (again["steps"], again["target"], again["loss_sha256"]) == (6, reached["target"], reached["loss_sha256"])
 
 
-@pytest.mark.parametrize("step", [3, 9])
+@pytest.mark.parametrize("step", every(2, [9, 3]))
 def test_step_that_becomes_the_last_one_is_evaluated(tmp_path, step):
     every = "checkpoint.every_steps=3"
     assert carried_out(tmp_path / "run", *TWO_EPOCHS, every) == 0
@@ -367,15 +361,18 @@ def test_auto_of_a_completed_run_says_so_and_touches_nothing(completed, capsys):
 
 @pytest.mark.parametrize(
     ("resume", "change", "message"),
-    [
-        (
-            "auto",
-            "optimizer.lr=0.3",
-            r"it was completed with other settings \(optimizer.lr 0.05 -> 0.3\)$",
-        ),
-        ("auto", "train.epochs=1", r"at step 12, .*at step 6; .*train.epochs"),
-        ("RUN", "seed=3", r"at step 12, .*at step 12; .*train.epochs or train.max_steps$"),
-    ],
+    every(
+        3,
+        [
+            (
+                "auto",
+                "optimizer.lr=0.3",
+                r"it was completed with other settings \(optimizer.lr 0.05 -> 0.3\)$",
+            ),
+            ("auto", "train.epochs=1", r"at step 12, .*at step 6; .*train.epochs"),
+            ("RUN", "seed=3", r"at step 12, .*at step 12; .*train.epochs or train.max_steps$"),
+        ],
+    ),
 )
 def test_completed_run_with_other_request_is_refused(completed, capsys, resume, change, message):
     before = content(completed)
@@ -509,7 +506,7 @@ def test_live_run_is_not_resumed_by_another(stopped, capsys):
     resumed(new, resume=stopped)
 
 
-@pytest.mark.parametrize(("around", "step"), [("stopped", 6), ("completed", 12)])
+@pytest.mark.parametrize(("around", "step"), every(2, [("stopped", 6), ("completed", 12)]))
 def test_checkpoint_elsewhere_in_a_run_directory_is_not_of_that_run(request, around, step):
     run = request.getfixturevalue(around)
     moved = run / "saved" / RunDirectory(run).checkpoint(step).name
@@ -518,7 +515,7 @@ def test_checkpoint_elsewhere_in_a_run_directory_is_not_of_that_run(request, aro
         resumed(run.with_name("new"), resume=moved)
 
 
-@pytest.mark.parametrize("end", ["disk", "signal"])
+@pytest.mark.parametrize("end", every(2, ["disk", "signal"]))
 def test_run_without_own_checkpoint_names_the_one_that_it_resumed(stopped, monkeypatch, capsys, end):
     def simulate(_job, _show, _interruption):
         if end == "signal":

@@ -13,6 +13,7 @@ from support.cli import TINY, pipetrain_here, run_here, summary
 from support.equal_bits import assert_same
 from support.one_run import prepared
 from support.pipelines import stage_of
+from support.quick_cases import every
 from support.worker_pool import distributed, job, settings, simulated
 from torch import nn
 
@@ -281,12 +282,15 @@ def test_resumed_run_does_not_need_the_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("override", "message"),
-    [
-        ("model.weights=absent.pt", "model.weights=absent.pt: No such file or directory"),
-        ("model.weights=7", "model.weights=7: must be a path, or null"),
-        ("model.strict=false", "model.strict=false: requires model.weights"),
-        ("model.strict=maybe", "model.strict=maybe: true or false"),
-    ],
+    every(
+        2,
+        [
+            ("model.weights=absent.pt", "model.weights=absent.pt: No such file or directory"),
+            ("model.weights=7", "model.weights=7: must be a path, or null"),
+            ("model.strict=false", "model.strict=false: requires model.weights"),
+            ("model.strict=maybe", "model.strict=maybe: true or false"),
+        ],
+    ),
 )
 def test_wrong_settings_fail_before_anything_is_written(tmp_path, override, message):
     done = run_here(tmp_path / "run", *TINY, override, code=2)

@@ -107,12 +107,15 @@ def test_further_name_of_tied_weight_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "answer"),
-    [("weight_deacy", "; did you mean weight_decay?"), ("betas", "; it takes match, max_dims, lr_scale, momentum, ")],
+    ("option", "value", "answer"),
+    [
+        ("weight_deacy", 0, "; did you mean weight_decay?"),
+        ("betas", [0.5, 0.9], "; it takes match, max_dims, lr_scale, momentum, "),
+    ],
 )
-def test_unknown_option_is_answered_with_those_of_the_optimizer(tmp_path, option, answer):
-    with pytest.raises(ConfigError, match=rf"^optimizer\.groups\[0\]\.{option}=0: .*{re.escape(answer)}"):
-        prepared(tmp_path, {"max_dims": 1, option: 0})
+def test_unknown_option_is_answered_with_those_of_the_optimizer(tmp_path, option, value, answer):
+    with pytest.raises(ConfigError, match=rf"^optimizer\.groups\[0\]\.{option}=.*{re.escape(answer)}"):
+        prepared(tmp_path, {"max_dims": 1, option: value})
 
 
 def test_option_of_a_wrong_type_is_refused(tmp_path):

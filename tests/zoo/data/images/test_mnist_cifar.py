@@ -239,6 +239,7 @@ def test_augmentation_is_for_training_only_and_keyed_by_sample(images):
     assert not torch.equal(first, later)
 
 
+@pytest.mark.slow
 def test_fashion_mnist_mini_loads_without_torchvision():
     code = """import sys
 from pipetrain.zoo.data.images.mnist_cifar import fashion_mnist_mini
