@@ -13,7 +13,6 @@ from papers.targets import SMALL, ReproductionTarget, command_of
 from pipetrain.reporting.seed_statistics import Interval
 from pipetrain.runner.config.composition import composed
 
-pytestmark = pytest.mark.slow
 COLUMNS = (
     "method", "partition.stages", "method.delay", "optimizer.lr", "seed", "status", "loss", "loss_steps", "dataset",
 )  # fmt: skip
@@ -63,6 +62,7 @@ def rows_of(text):
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
 
 
+@pytest.mark.slow
 def test_lines_are_named_for_method_and_what_the_round_changes(maps):
     (found,) = maps
     assert [line.name for line in found.lines] == ["naive_async", "pipedream optimizer=muon", "pipeoptim"]
@@ -71,6 +71,7 @@ def test_lines_are_named_for_method_and_what_the_round_changes(maps):
     assert (found.runs, found.missing) == (39, len(TARGET.rounds) - 5)
 
 
+@pytest.mark.slow
 def test_page_shows_where_remedy_is_needed_and_what_helps(maps):
     text = page(maps)
     reading = (
@@ -90,6 +91,7 @@ def test_page_shows_where_remedy_is_needed_and_what_helps(maps):
     assert ["pipeoptim", "", "1.01", "", "infinite"] in rows
 
 
+@pytest.mark.slow
 def test_another_optimizer_is_read_against_its_own_loss_without_delay(maps):
     text = page(maps)
     assert ["pipedream optimizer=muon", "", "0.97 to 0.97", "0.88 to 0.88", ""] in rows_of(text)
@@ -98,6 +100,7 @@ def test_another_optimizer_is_read_against_its_own_loss_without_delay(maps):
     assert "- Significantly below their reference, which may not have the best rate, at D = 8: pipedream opt" in text
 
 
+@pytest.mark.slow
 def test_reference_is_plain_training_at_its_best_rate(tmp_path):
     write(tmp_path, FIRST, ("naive_async", 1, of_seeds(1.0)), ("naive_async", 2, of_seeds(1.02)))
     write(tmp_path, round_with("method=delayed"), ("delayed", 0, of_seeds(1.0)), ("delayed", 7, of_seeds(1.3)))
@@ -129,6 +132,7 @@ def test_loss_is_like_the_reference_up_to_five_percent_above(low, high, reading)
     assert reading_of(Interval(1.0, low, high)) is reading
 
 
+@pytest.mark.slow
 def test_hybrids_and_delays_have_tables_of_their_own(maps):
     text = page(maps)
     assert "`stale_hybrid` for 50%" in text
@@ -137,6 +141,7 @@ def test_hybrids_and_delays_have_tables_of_their_own(maps):
     assert "stale_hybrid" not in text[text.index("Final loss:") : text.index("**Hybrids**")]
 
 
+@pytest.mark.slow
 def test_page_says_what_was_trained_and_what_is_missing(maps):
     text = page(maps)
     assert (
@@ -157,6 +162,7 @@ def test_rounds_of_other_settings_count_as_not_run(tmp_path, monkeypatch):
     assert ([line.name for line in found.lines], found.missing) == (["pipeoptim"], len(TARGET.rounds) - 1)
 
 
+@pytest.mark.slow
 def test_page_without_one_stage_claims_nothing(tmp_path):
     write(tmp_path, SECOND, ("pipeoptim", 4, of_seeds(1.01)))
     text = page(maps_of(tmp_path))
@@ -164,6 +170,7 @@ def test_page_without_one_stage_claims_nothing(tmp_path):
     assert "shown to" not in text
 
 
+@pytest.mark.slow
 def test_page_has_memory_and_throughput_from_closed_forms():
     lines = {row[0]: row[1:] for row in rows_of(page([]))}
     assert lines["pipedream"] == ["4.50", "8.50", "16.50", "8", "16", "32"]
@@ -171,6 +178,7 @@ def test_page_has_memory_and_throughput_from_closed_forms():
     assert "busy for 53%, 35% and 21% of the time" in page([])
 
 
+@pytest.mark.slow
 def test_figure_is_drawn_and_page_without_results_says_so(maps, tmp_path):
     draw(tmp_path / "map.png", maps[0].lines, maps[0].plain)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
@@ -179,11 +187,13 @@ def test_figure_is_drawn_and_page_without_results_says_so(maps, tmp_path):
 
 
 @pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.slow
 def test_every_stage_of_the_deepest_pipeline_holds_weights(network):
     assert weights(ReproductionTarget(f"map/{network}", SMALL)) >= 32
 
 
 @pytest.mark.parametrize("method", HYBRIDS)
+@pytest.mark.slow
 def test_hybrids_are_synchronous_for_the_share_that_the_page_says(method):
     (this,) = (each for each in TARGET.rounds[:12] if each.given["method"] == method)
     words = [f"{name}={value}" for name, value in this.given.items() if name != "partition.stages"]

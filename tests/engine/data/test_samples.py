@@ -2,35 +2,19 @@
 
 import copy
 import pickle
-from types import SimpleNamespace
 
 import pytest
 import torch
+from support.named_samples import Dicts
 
 from pipetrain.engine.data.fetch import Fetch
 from pipetrain.engine.data.samples import NamedSamples
 from pipetrain.engine.errors import ConfigError
 
 
-class Dicts:
-    """Two samples with a mask."""
-
-    classes = 2
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return {"pixels": torch.full((3,), float(index)), "mask": torch.ones(3), "labels": index}
-
-
 class Pairs(Dicts):
     def __getitem__(self, index):
         return torch.zeros(3), index
-
-
-def build():
-    return SimpleNamespace(train=Dicts(), eval=Dicts(), channels=1)
 
 
 def test_target_is_taken_out_and_the_rest_is_the_input():

@@ -102,6 +102,7 @@ def test_timeline_prints_rate_idle_share_and_what_is_in_flight(tmp_path, capsys)
     assert lines[-1].endswith("timeline.svg, timeline.html")
 
 
+@pytest.mark.slow
 def test_times_and_link_speeds_give_samples_per_second(tmp_path, capsys):
     words = (
         "method=pipeoptim partition.stages=2 train.batch_size=50 --seconds --forward-time 0.1,0.2 --backward-time 0.2"
@@ -130,16 +131,11 @@ def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     every(
-        3,
+        4,
         [
             ("method=pipeoptim schedule=gpipe", r"does not work with schedule=gpipe"),
-            ("partition=explicit", r"partition.boundaries is not set"),
             ("partition=ppv partition.ppv=3", r"partition.ppv=3: a list"),
-            ("train.recompute_boundaries=[0,3]", r"partition=explicit"),
             ("--forward-time 1,2,3", r"--forward-time 1,2,3: 3 numbers for 2 stages"),
-            ("--backward-time 0", r"--backward-time 0: must be above 0, and finite"),
-            ("--link-time -1", r"--link-time -1: must be at least 0, and finite"),
-            ("--link-bandwidth 5", r"--message-bytes and --link-bandwidth go together"),
             ("--minibatches 0", r"--minibatches 0: at least 1"),
             ("--from 3", r"--from 3 needs a run directory"),
             ("--trust", r"--trust needs a run directory"),
@@ -249,7 +245,7 @@ def test_timeline_of_trace_contradicting_lists_is_refused(traced, tmp_path, caps
 @pytest.mark.parametrize(
     ("words", "message"),
     every(
-        3,
+        5,
         [
             ("--from 16", r"--from 16: .*trace.json is of minibatches 0 to 15"),
             ("method=gpipe", r"a run directory alone"),
@@ -316,11 +312,14 @@ def test_timeline_takes_choices_of_a_users_folder(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["lr=0.1"], "lr=0.1: no such setting"),
-        (["+model.nope=3"], "model.nope=3: pipetrain.zoo.models.resnet_cifar.build has no such parameter"),
-        (["method=gpipe", "--config-dir", "/nowhere"], "--config-dir /nowhere: "),
-    ],
+    every(
+        3,
+        [
+            (["lr=0.1"], "lr=0.1: no such setting"),
+            (["+model.nope=3"], "model.nope=3: pipetrain.zoo.models.resnet_cifar.build has no such parameter"),
+            (["method=gpipe", "--config-dir", "/nowhere"], "--config-dir /nowhere: "),
+        ],
+    ),
 )
 def test_timeline_refuses_what_a_run_would(capsys, words, message):
     assert message in refused(capsys, *words)

@@ -32,7 +32,7 @@ def small(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "tune", "named"),
     every(
-        3,
+        7,
         [
             ("seed=3", "", "seed: "),
             ("resume=auto", "", "resume: "),
@@ -88,6 +88,7 @@ def test_trials_are_not_shorter_than_the_warm_up(small):
     assert [each.rungs for each in found] == [(4, 8, 16), (8, 16), (16,)]
 
 
+@pytest.mark.slow
 def test_profile_must_be_of_the_model_and_the_batch_size(tmp_path):
     settings = composed([*SMALL, "train.batch_size=16"])
     file = tmp_path / "profile.json"
@@ -99,6 +100,7 @@ def test_profile_must_be_of_the_model_and_the_batch_size(tmp_path):
         contenders_of([*words, "model=resnet20", f"profile={file}"])
 
 
+@pytest.mark.slow
 def test_memory_of_the_devices_is_compared_with_that_of_the_stages(small):
     words = [*small, "method=gpipe", "topology.devices=2"]
     (small, large), _ = contenders_of([*words, "topology.memory_gigabytes=1e-6,16"])

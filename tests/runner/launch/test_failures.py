@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from process_tree import is_alive, workers
-from support.cli import TINY, arguments, environment, pipetrain, pipetrain_here, records, run_here, summary
+from support.cli import TINY, arguments, environment, pipetrain_here, records, run_here, summary
 from support.processes import needs_proc
 from support.waiting import eventually
 
@@ -188,17 +188,3 @@ def test_torchrun_starts_and_resumes_a_run_whose_initial_weights_are_gone(tmp_pa
     assert (first["steps"], second["steps"]) == (5, 10)
     assert first["initial_weights"] == second["initial_weights"] is not None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["apart", "first", "run"]
-
-
-def test_torchrun_with_the_wrong_number_of_processes_is_refused(tmp_path):
-    done = pipetrain("run", "model=lenet5", cwd=tmp_path, RANK="0", WORLD_SIZE="3")
-    assert done.returncode == 2
-    assert "WORLD_SIZE=3: partition.stages=2" in done.stderr
-
-
-def test_reader_processes_do_not_change_bits(tmp_path):
-    words = ("method=pipeoptim", "model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epochs=2")
-    for folder, more in (("read", ("dataset.workers=2",)), ("plain", ("executor=simulated",))):
-        done = pipetrain_here("run", f"hydra.run.dir={folder}", *words, *more, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert summary(tmp_path / "read")["weights_sha256"] == summary(tmp_path / "plain")["weights_sha256"]

@@ -13,7 +13,6 @@ from support.cli import TINY, pipetrain_here, run_here, summary
 from support.equal_bits import assert_same
 from support.one_run import prepared
 from support.pipelines import stage_of
-from support.quick_cases import every
 from support.worker_pool import distributed, job, settings, simulated
 from torch import nn
 
@@ -278,22 +277,3 @@ def test_resumed_run_does_not_need_the_file(tmp_path):
     other = run_here(tmp_path / "other", *TINY, "executor=simulated", "model.weights=v.pt", "resume=half", code=2)
     assert "model.weights=w.pt, but this run has model.weights=v.pt" in other.stderr
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    every(
-        2,
-        [
-            ("model.weights=absent.pt", "model.weights=absent.pt: No such file or directory"),
-            ("model.weights=7", "model.weights=7: must be a path, or null"),
-            ("model.strict=false", "model.strict=false: requires model.weights"),
-            ("model.strict=maybe", "model.strict=maybe: true or false"),
-        ],
-    ),
-)
-def test_wrong_settings_fail_before_anything_is_written(tmp_path, override, message):
-    done = run_here(tmp_path / "run", *TINY, override, code=2)
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "run").exists()

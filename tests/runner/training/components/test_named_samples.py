@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
+from support.named_samples import Dicts
 from support.worker_pool import settings
 
 from pipetrain.engine.errors import ConfigError
@@ -12,24 +12,8 @@ from pipetrain.runner.training.components.data import build_data
 from pipetrain.runner.training.components.model import from_data
 
 
-class Dicts:
-    """Two samples with a mask."""
-
-    classes = 2
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return {"pixels": torch.full((3,), float(index)), "mask": torch.ones(3), "labels": index}
-
-
-def build():
-    return SimpleNamespace(train=Dicts(), eval=Dicts(), channels=1)
-
-
 def test_run_reads_the_samples_by_their_names():
-    dataset = {"_target_": f"{__name__}.build", "target_key": "labels", "input_key": "pixels"}
+    dataset = {"_target_": "support.named_samples.build", "target_key": "labels", "input_key": "pixels"}
     data = build_data(settings("gpipe", dataset=dataset, train={"batch_size": 2}))
     ((inputs,), (labels,)) = next(data.train.samples(0, 0, 1))
     assert (inputs.shape, sorted(labels.tolist()), data.dataset.channels) == ((2, 3), [0, 1], 1)

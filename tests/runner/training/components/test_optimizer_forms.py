@@ -21,14 +21,6 @@ def parameters():
     return {"weight": nn.Parameter(torch.randn(3, 2)), "bias": nn.Parameter(torch.randn(3))}
 
 
-SHAPES = {"weight": (37, 29), "bias": (29,)}
-
-
-def parameters_on(dtype=torch.float32, device="cpu"):
-    torch.manual_seed(0)
-    return {name: nn.Parameter(torch.randn(shape, dtype=dtype, device=device)) for name, shape in SHAPES.items()}
-
-
 def configured(path, parameters, **options):
     settings = OptimizerSettings(Target("optimizer", path, {"lr": 0.1, **options}), 0.1, None)
     return build_torch_optimizer(settings, list(parameters.values()))
@@ -36,24 +28,24 @@ def configured(path, parameters, **options):
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
 def test_run_takes_the_fused_form_of_an_optimizer_that_has_one(kind):
-    optimizer = configured(f"torch.optim.{kind}", parameters_on())
+    optimizer = configured(f"torch.optim.{kind}", parameters())
     assert [group["fused"] for group in optimizer.param_groups] == [True]
 
 
 @pytest.mark.parametrize("kind", ["NAdam", "RMSprop", "Rprop"])
 def test_run_takes_an_optimizer_without_a_fused_form_as_it_is(kind):
-    assert not configured(f"torch.optim.{kind}", parameters_on()).defaults.get("fused")
+    assert not configured(f"torch.optim.{kind}", parameters()).defaults.get("fused")
 
 
 def test_function_that_takes_no_form_makes_the_optimizer_as_it_does(monkeypatch):
     own = types.SimpleNamespace(make=lambda params, lr: torch.optim.SGD(params, lr=lr))
     monkeypatch.setitem(sys.modules, "own_optimizers", own)
-    assert not configured("own_optimizers.make", parameters_on()).defaults["fused"]
+    assert not configured("own_optimizers.make", parameters()).defaults["fused"]
 
 
 @pytest.mark.parametrize("chosen", [{"fused": False}, {"foreach": True}, {"foreach": False}, {"differentiable": True}])
 def test_form_that_the_user_chose_stays(chosen):
-    optimizer = configured("torch.optim.SGD", parameters_on(), **chosen)
+    optimizer = configured("torch.optim.SGD", parameters(), **chosen)
     assert {name: optimizer.defaults[name] for name in chosen} == chosen
     assert not optimizer.defaults["fused"]
 
