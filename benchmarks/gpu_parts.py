@@ -206,29 +206,27 @@ class Bench:
         )
         return lambda steps: statistics.fmean(pipeline.train([(work.inputs, work.targets)] * steps))
 
-    def timed(self, work: Workload, trainers: dict[str, Train]) -> Rows:
-        """Samples or tokens per second of all rows, in turn, after a round that is not counted."""
-        rows = Rows()
+    def compare(self, name: str, work: Workload, trainers: dict[str, Train], reference: str) -> None:
+        """Samples or tokens per second of all rows, which take turns; said after each round but the first."""
+        rows, pairs = Rows(), [(row, reference) for row in trainers if row != reference]
         for number in range(self.rounds + 1):
-            for name in sorted(trainers, reverse=number % 2 > 0):
+            for row in sorted(trainers, reverse=number % 2 > 0):
                 synchronize(self.device)
                 began = time.perf_counter()
-                loss = trainers[name](self.steps)
+                loss = trainers[row](self.steps)
                 synchronize(self.device)
-                measured = Measured(self.steps * work.count / (time.perf_counter() - began), loss)
                 if number:
-                    rows.add(name, measured)
-                else:
-                    say(f"{name}, first {self.steps} steps", {"speed": measured.speed, "loss": loss})
-        return rows
+                    rows.add(row, Measured(self.steps * work.count / (time.perf_counter() - began), loss))
+            if number:
+                unit = f"{work.unit} per second, median over {number} rounds"
+                say(name, summary(name, rows, pairs, unit=unit))
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
     def speed(self, name: str) -> None:
         work = self.workload(name)
         trainers = {"plain": self.plain(work), **{row.name: self.piped(work, row) for row in ROWS}}
-        rows, pairs = self.timed(work, trainers), [(row.name, "plain") for row in ROWS]
-        say(name, summary(name, rows, pairs, unit=f"{work.unit} per second, median over rounds"))
+        self.compare(name, work, trainers, "plain")
 
     def kernels(self) -> None:
         for name in ("resnet50", "gpt2", "resnet56"):
@@ -285,7 +283,7 @@ class Bench:
 
     def host_time(self) -> None:
         names = ["gpipe", "naive_async", "pipedream", "pipeoptim"]
-        steps, rounds = (24, 1) if self.tiny else (200, 3)
+        steps, rounds = (24, 1) if self.tiny else (100, 3)
         for precision in ("fp32", "bf16"):
             setup = host_time.Setup(precision, 1, self.device.type)
             say(str(setup), host_time.table(setup, steps, rounds, names))
@@ -298,8 +296,7 @@ class Bench:
             compiled = self.piped(quick, ONE)
             compiled(1)
             say(f"{name}, seconds of the first step", round(time.perf_counter() - began, 1))
-            rows = self.timed(work, {"compiled": compiled, "as_is": self.piped(work, ONE)})
-            say(name, summary(name, rows, [("compiled", "as_is")], unit=f"{work.unit} per second"))
+            self.compare(name, work, {"compiled": compiled, "as_is": self.piped(work, ONE)}, "as_is")
 
     def bits(self) -> None:
         for method in ("pipedream", "pipeoptim"):

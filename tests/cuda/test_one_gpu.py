@@ -15,8 +15,11 @@ from torch.utils.data import TensorDataset
 from pipetrain import cli
 from pipetrain.engine.arithmetic import ComputeOptions, switched
 from pipetrain.engine.data.loader import Loader
+from pipetrain.engine.executors.feed import Uploads
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.weight_reads import WeightRead
+from pipetrain.zoo.data.images.common import Normalize
+from pipetrain.zoo.models.gnmt import BothWays
 
 pytestmark = [
     pytest.mark.cuda,
@@ -174,6 +177,39 @@ def test_command_on_cuda_runs_and_resumes(tmp_path):
 def test_divergence_on_cuda_ends_the_run(tmp_path):
     run(tmp_path / "run", *TINY, "device=cuda", "optimizer.lr=1e20", code=3)
     assert summary(tmp_path / "run")["status"] == "diverged"
+
+
+def test_normalization_on_cuda_has_the_bits_of_the_cpu():
+    images, normalize = (
+        torch.randint(256, (4, 3, 9, 7), dtype=torch.uint8),
+        Normalize((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)),
+    )
+    assert torch.equal(normalize(images.to("cuda")).cpu(), normalize(images))
+
+
+def test_uploads_of_any_size_arrive_unchanged():
+    uploads = Uploads(torch.device("cuda", 0))
+    given = [torch.randn(size) for size in (1, 2**24 + 7, 3)] + [torch.randn(6, 5).t(), torch.zeros(0, 3)]
+    started = [uploads.start((tensor,)) for tensor in given]
+    for (copy,), tensor in zip(map(uploads.hand_over, started), given, strict=True):
+        assert (copy.shape, copy.stride()) == (tensor.shape, tensor.stride())
+        assert torch.equal(copy.cpu(), tensor)
+
+
+def test_gnmt_directions_on_cuda_agree_with_packed_samples_on_the_cpu():
+    torch.manual_seed(0)
+    lstm = nn.LSTM(6, 5, batch_first=True, bidirectional=True)
+    layer, x = BothWays(lstm, nn.Dropout(0)), torch.randn(4, 7, 6)
+    padding = torch.arange(7) >= torch.tensor([[7], [2], [1], [6]])
+    with switched("cuda", tf32=False):
+        found = []
+        for device in ("cpu", "cuda"):
+            layer.to(device).zero_grad()
+            y = layer(x.to(device), padding.to(device), padding)[0]
+            y.sin().sum().backward()
+            found.append([each.cpu() for each in (y.detach(), *(weight.grad for weight in layer.parameters()))])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

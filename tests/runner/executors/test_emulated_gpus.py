@@ -54,6 +54,7 @@ SELECTION = {
     "nf1b": ("i_timeprest", 2, microbatches(2)),
     "tied": ("gpipe", 2, {**TIED, **microbatches(2)}),
     "replicas": replicated((2, 1), "pipedream", 1),
+    "bytes": ("pipedream", 2, microbatches(1, dataset={"_target_": "support.stored_images.build"})),
 }
 
 

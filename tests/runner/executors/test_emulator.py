@@ -15,6 +15,7 @@ from torch import nn
 from torch.multiprocessing import ProcessExitedException
 
 from pipetrain.engine.device_queue import HostCopy, lock_numbers, page_locked
+from pipetrain.engine.executors.feed import Uploads
 from pipetrain.engine.executors.messages.links import LinkGroups, Links
 from pipetrain.engine.executors.messages.transport import Transport, agreed_transport
 
@@ -244,8 +245,19 @@ def check_late_copies():
     assert y.tolist() == [5.0] * 4
 
 
+def check_uploads():
+    """Data of any size go to the device while it still computes."""
+    uploads, given = Uploads(DEVICE), tuple(torch.arange(float(size)) for size in (3_000_000, 9_000_000, 2))
+    uploads.lock()
+    let_go = held(gpu().current_stream(DEVICE))
+    started = uploads.start(given)
+    let_go.set()
+    for copy, tensor in zip(uploads.hand_over(started), given, strict=True):
+        assert torch.equal(copy.cpu(), tensor)
+
+
 def test_attention_and_late_copies_are_as_on_a_gpu(emulated):
-    emulated(check_each, [(check_unasked_result,), (check_late_copies,)])
+    emulated(check_each, [(check_unasked_result,), (check_late_copies,), (check_uploads,)])
 
 
 def check_stuck(_rank):

@@ -2,7 +2,9 @@ import os
 
 import pytest
 import torch
+from support import stored_images
 
+from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images.common import CropFlip, LabelledImages, Normalize, downloading, image_size
 
@@ -14,6 +16,16 @@ def test_normalization_has_the_bits_of_torchvision():
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     reference = transforms.Normalize(mean, std)(transforms.ToTensor()(image.permute(1, 2, 0).numpy()))
     assert torch.equal(Normalize(mean, std)(image), reference)
+
+
+def test_stored_images_normalized_together_have_the_bits_of_samples():
+    held = stored_images.build().train
+    loader = Loader(held, batch_size=5, shuffle=False)
+    (expected,) = next(loader.inputs(0))
+    loader.stored = True
+    (stored,) = next(loader.inputs(0))
+    assert stored.dtype == torch.uint8
+    assert torch.equal(*loader.finish((stored,)), expected)
 
 
 @pytest.mark.parametrize("flip", [False, True])
