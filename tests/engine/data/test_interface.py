@@ -17,7 +17,7 @@ class Described:
 def test_optional_members_of_a_plain_data_set_have_their_defaults():
     split = Split(TensorDataset(torch.zeros(4, 2), torch.zeros(4)))
     assert (split.target, split.batches, split.collate, split.targets, split.classes) == (None,) * 5
-    assert (split.ordered, split.reads_files) == (False, False)
+    assert (split.stored, split.on_device, split.ordered, split.reads_files) == (None, None, False, False)
     data = DataSet(object())
     assert (data.padding, data.decoding, data.vocabulary_sha256, list(data.notes)) == (None, None, None, [])
 
