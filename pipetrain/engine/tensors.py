@@ -28,7 +28,7 @@ def dense(tensor: Tensor) -> Tensor:
     """
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.clone()
-    return tensor if tensor.numel() == 0 or is_dense(tensor) else tensor.contiguous()
+    return tensor if is_dense(tensor) or tensor.numel() == 0 else tensor.contiguous()
 
 
 def differentiable(tensor: Tensor) -> bool:

@@ -132,7 +132,7 @@ def test_cuda_recurrent_backward_uses_newest_weights(recurrent, options, precisi
             (output,) = stage.forward((0, 0), (x,), WeightRead(0), Activations.REBOUND, store=False)
             ones = unit_gradients(stage)
             stage.update(9, ones, keep=False, steady=True)
-            (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output),), WeightRead(1), Activations.REBOUND)
+            (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output),), WeightRead(1))
         assert torch.backends.cudnn.enabled
         found.append([gradient.float().cpu(), *(each.cpu() for each in stage.gradients.tensors.values())])
     rtol, atol = (1e-3, 1e-4) if precision == "fp32" else (0.1, 0.1)

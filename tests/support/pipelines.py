@@ -93,7 +93,7 @@ def step(
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """F and B on the newest weights; (outputs, gradients of the inputs)."""
     outputs = stage.forward(microbatch, inputs, newest(stage), activations, store=False)
-    return outputs, stage.backward([microbatch], gradients, newest(stage), activations)
+    return outputs, stage.backward([microbatch], gradients, newest(stage))
 
 
 def newest(stage: Stage) -> WeightRead:

@@ -309,9 +309,7 @@ class _Pass:
     def _saved_tensors(self, weights: dict[str, Tensor]) -> SavedTensors:
         shapes = tuple(tensor.shape for tensor in self.inputs)
         mixed = self.model.module.arithmetic.mixed
-        saved = SavedTensors(weights, self.model.casts.of_forward(weights, shapes) if mixed else None)
-        saved.backward_weights = weights  # a layer may differentiate something inside its forward
-        return saved
+        return SavedTensors(weights, self.model.casts.of_forward(weights, shapes) if mixed else None)
 
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
         loss_gradient = torch.full_like(loss, self.loss_weight)

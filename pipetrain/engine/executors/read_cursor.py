@@ -1,5 +1,6 @@
 """Position of a stage in its operation list: next operation, the version it reads, versions to release."""
 
+import math
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
@@ -12,6 +13,8 @@ from pipetrain.engine.program.weight_reads import WeightRead
 from pipetrain.engine.stage.base import BaseStage
 
 AnyStage = TypeVar("AnyStage", bound=BaseStage)
+_CHECK_EVERY = 100
+"""Rounds of a stage's replicas from one whose reads are checked to the next, once the list has begun to repeat."""
 
 
 class ReadCursor(Generic[AnyStage]):
@@ -31,6 +34,8 @@ class ReadCursor(Generic[AnyStage]):
         self.start = interval.start
         self.base = stage.updates
         self.planned = rules.planned(self.worker, interval.minibatches, interval.start)
+        self._repeats = rules.steady + math.lcm(*rules.replicas.counts)
+        """The first minibatch whose operations repeat earlier ones, a round of all stages later."""
         self._done = 0
         self._entered = -1
 
@@ -63,11 +68,15 @@ class ReadCursor(Generic[AnyStage]):
     def read(self, planned: PlannedOperation) -> WeightRead:
         """Weights that the next operation, `planned`, reads; the version counts from the start of the run.
 
+        Checked for minibatches that begin until the steady state has come round once, and in every 100th round.
+
         Raises:
             InvariantError: by the closed forms of schedule and method it reads something else.
         """
         stage, operation = self.stage, planned.operation
-        self.rules.check(stage.index, planned, stage.updates - self.base, self.start)
+        this_round = self.rules.replicas.round_of(stage.index, operation.minibatch)
+        if operation.minibatch < self._repeats or this_round % _CHECK_EVERY == 0:
+            self.rules.check(stage.index, planned, stage.updates - self.base, self.start)
         read = planned.read.moved(self.base)
         if stage.staleness is not None:
             microbatch = self.start + operation.minibatch, operation.microbatch

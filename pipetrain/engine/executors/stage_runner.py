@@ -196,7 +196,7 @@ class StageRunner:
         # gradients can go to the other replicas during the last backward of a minibatch
         self.stage.on_gradient_ready = averaging.put if averaging is not None and final else None
         with self.stage.clock.computing():
-            gradients = self.stage.backward(self._microbatches(operation), received, read, planned.activations)
+            gradients = self.stage.backward(self._microbatches(operation), received, read)
         if final:
             del self._went_back[t]
             self.stage.complete_gradients()

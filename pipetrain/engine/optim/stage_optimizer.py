@@ -102,8 +102,9 @@ class StageOptimizer:
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """One update; a parameter without a gradient is skipped, as in plain torch training."""
         if self.optimizer is not None:
+            rate = self.next_learning_rate
             for group in self.optimizer.param_groups:
-                group["lr"] = self.next_learning_rate * _lr_scale(group)
+                group["lr"] = rate * _lr_scale(group)
             last_gradients = self._last_gradients(gradients)
             before = {}
             if self._error_feedback is not None:

@@ -33,8 +33,8 @@ class GradientSum:
         """Makes the sums the `grad` of these leaves, by weight name, which are the attached ones or have no `grad`."""
         if leaves is not self._leaves:
             self._detach()
-            for name, leaf in leaves.items():
-                leaf.grad = self._sums.get(name)
+            for name, total in self._sums.items():
+                leaves[name].grad = total
             self._leaves = leaves
 
     def harvest(self, foreign_storages: set[int], *, reuse_leaves: bool) -> None:
@@ -48,9 +48,9 @@ class GradientSum:
             reuse_leaves: True if another backward may go to the same leaves.
         """
         for name, leaf in self._leaves.items():
-            if name not in self._sums and leaf.grad is not None:
-                pointer = leaf.grad.untyped_storage().data_ptr()
-                self._sums[name] = leaf.grad = leaf.grad.clone() if pointer in foreign_storages else dense(leaf.grad)
+            if name not in self._sums and (gradient := leaf.grad) is not None:
+                pointer = gradient.untyped_storage().data_ptr()
+                self._sums[name] = leaf.grad = gradient.clone() if pointer in foreign_storages else dense(gradient)
                 foreign_storages.add(pointer)
         if not reuse_leaves:
             self._detach()

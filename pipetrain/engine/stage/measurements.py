@@ -6,14 +6,15 @@ import resource
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.engine.device_queue import event, queues
 from pipetrain.engine.program.times import TimeSpan, Wait
@@ -90,31 +91,25 @@ class Clock:
             origin.synchronize()
             self._origin = origin, time.perf_counter()
 
-    @contextmanager
-    def computing(self) -> Iterator[None]:
+    def computing(self) -> AbstractContextManager[None]:
         """Times the block as one operation."""
-        if self._queues:
-            self.begin()
-            start = event(self._device, timed=True)
-            yield
-            self._events.append((start, event(self._device, timed=True)))
-            for _ in range(2):
-                if len(self._events) > _EVENTS_KEPT and self._events[0][1].query():
-                    self._convert(1)
-        else:
-            began = time.perf_counter()
-            yield
-            self._spans.append(TimeSpan(began, time.perf_counter() - began))
+        return self._on_device() if self._queues else _OnHost(self._spans.append)
 
     @contextmanager
-    def waiting(self, what: str, of: Operation) -> Iterator[None]:
+    def _on_device(self) -> Iterator[None]:
+        self.begin()
+        start = event(self._device, timed=True)
+        yield
+        self._events.append((start, event(self._device, timed=True)))
+        for _ in range(2):
+            if len(self._events) > _EVENTS_KEPT and self._events[0][1].query():
+                self._convert(1)
+
+    def waiting(self, what: str, of: Operation) -> AbstractContextManager[None]:
         """Times the block, on the host, as a message's."""
         if not self.traced:
-            yield
-            return
-        began = time.perf_counter()
-        yield
-        self._waits.append(Wait(what, of, TimeSpan(began, time.perf_counter() - began)))
+            return nullcontext()
+        return _OnHost(lambda span: self._waits.append(Wait(what, of, span)))
 
     def take(self) -> list[TimeSpan]:
         """The computing time of each operation since the last call, in order; waits for the device."""
@@ -138,6 +133,21 @@ class Clock:
         """The messages' time since the last call."""
         waits, self._waits = self._waits, []
         return waits
+
+
+class _OnHost(AbstractContextManager[None]):
+    """Context that passes on the time of its block on the host."""
+
+    def __init__(self, take: Callable[[TimeSpan], None]) -> None:
+        self._take = take
+
+    @override
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    @override
+    def __exit__(self, *_error: object) -> None:
+        self._take(TimeSpan(self._began, time.perf_counter() - self._began))
 
 
 _PROCESS = Path("/proc/self")

@@ -91,16 +91,22 @@ class StageModule(nn.Module):
             tensors = getattr(module, attribute)
             yield from ((tensors, local) for local, tensor in tensors.items() if tensor is not None)
 
-    @contextmanager
-    def using_weights(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> Iterator[None]:
+    @property
+    def copies_weights(self) -> bool:
+        """True if a forward may save casts of the weights for its backward, or what cuDNN packs of them."""
+        return self.arithmetic.mixed or (self.device.type == "cuda" and bool(self._recurrent))
+
+    def using_weights(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> AbstractContextManager[None]:
         """Computes with `weights`, by parameter name; `rebound` if the backward reads other weights.
 
         torch.func.functional_call does the same at a hundred times the cost, which a small microbatch feels.
         """
-        with self._rebinding() if rebound and self._recurrent else nullcontext():
-            if weights is self._held:
-                yield
-                return
+        rebinding = self._rebinding() if rebound and self._recurrent else nullcontext()
+        return rebinding if weights is self._held else self._putting_in(weights, rebinding)
+
+    @contextmanager
+    def _putting_in(self, weights: Mapping[str, Tensor], inside: AbstractContextManager[Any]) -> Iterator[None]:
+        with inside:
             try:
                 self._put(weights)
                 yield

@@ -1,7 +1,7 @@
 """State of recurrent layers that lasts from one minibatch to the next, separate for each microbatch."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -51,9 +51,12 @@ class RecurrentState:
         """State at the start of the next forward of a microbatch."""
         return self._states.get(microbatch, ((),) * len(self._carriers))
 
-    @contextmanager
-    def lent(self, microbatch: int) -> Iterator[None]:
+    def lent(self, microbatch: int) -> AbstractContextManager[None]:
         """Sets the carriers' state for a microbatch, and stores it afterwards."""
+        return self._lent(microbatch) if self._carriers else nullcontext()
+
+    @contextmanager
+    def _lent(self, microbatch: int) -> Iterator[None]:
         carriers = self._carriers.values()
         try:
             for carrier, tensors in zip(carriers, self.of(microbatch), strict=True):

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -177,14 +176,15 @@ class SavedTensors:
         casts: recognizes casts of these weights in the forward; None to keep them as they are.
 
     Attributes:
-        backward_weights: name -> tensor, to be set before the backward runs.
+        backward_weights: name -> tensor, to be set before the backward runs; until then the forward's, for a layer that
+            differentiates something inside it.
     """
 
     def __init__(self, forward_weights: Mapping[str, Tensor], casts: WeightCasts | GraphCasts | None = None) -> None:
         self._names = _by_storage(forward_weights) if casts is None else casts.names
         self._casts = casts
         self._sizes: dict[int, int] = {}
-        self.backward_weights: Mapping[str, Tensor] = {}
+        self.backward_weights = forward_weights
 
     def activation_bytes(self, inputs: Sequence[Tensor]) -> ActivationBytes:
         """Bytes that the forward keeps for its backward, without weights.
@@ -241,8 +241,8 @@ class ForwardGraph:
         input_gradients: of these inputs, after the backward; None for an input without one.
         outputs: with their graph.
         leaves: weights of the forward, as leaves, by name.
-        version: of these weights; None if the backward reads others, so that these are freed.
-        number: updates of the version when it was read.
+        version: of these weights, which updates in place make newer; None if the backward reads others, so that these
+            are freed.
         saved: saved weights by name, if the backward reads others.
     """
 
@@ -251,19 +251,22 @@ class ForwardGraph:
     outputs: Tensors
     leaves: dict[str, Tensor]
     version: WeightVersion | None
-    number: int
     saved: SavedTensors | None
     bytes: ActivationBytes
 
-    @cached_property
+    @property
     def floating_outputs(self) -> list[Tensor]:
         """The outputs that gradients come back for."""
         return [output for output in self.outputs if output.is_floating_point()]
 
     def unbind(self) -> None:
         """Releases the weights: the graph holds the leaves, and a prediction would live until its backward."""
+        assert self.saved is not None
+        self.saved.backward_weights = {}
+        kinds = {(leaf.dtype, leaf.device) for leaf in self.leaves.values()}
+        empty = {kind: torch.empty(0, dtype=kind[0], device=kind[1]) for kind in kinds}
         for leaf in self.leaves.values():
-            leaf.data = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+            leaf.data = empty[leaf.dtype, leaf.device]
 
     def bind(self, weights: Mapping[str, Tensor]) -> None:
         """Sets the weights that the backward reads, by name."""
@@ -271,11 +274,6 @@ class ForwardGraph:
         self.saved.backward_weights = weights
         for name, leaf in self.leaves.items():
             leaf.data = weights[name]
-
-    @property
-    def overwritten(self) -> bool:
-        """True if an update has changed the weights that the backward reads."""
-        return self.version is None or self.version.number != self.number
 
     def backward(self, gradients: Sequence[Tensor]) -> set[int]:
         """Adds to the leaves' gradients. Returns the storages of the other gradients.

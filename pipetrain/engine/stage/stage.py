@@ -154,21 +154,27 @@ class Stage(BaseStage):
         read: WeightRead,
         activations: Activations,
     ) -> ForwardGraph:
-        rebound = activations is Activations.REBOUND
-        weights = self.weights.read(read.version, read.transform)
-        # no update changes weights that a transform has made
-        changed = read.transform is not None
-        version = WeightVersion(read.version, weights) if changed else self.weights.version(read.version)
-        leaves = self._leaves(weights, read, activations)
+        if read.transform is None:
+            version = self.weights.version(read.version)
+        else:  # no update changes what a transform has made
+            version = WeightVersion(read.version, self.weights.read(read.version, read.transform))
+        weights, newest = version.tensors, version is self.weights.newest
+        rebound = activations is Activations.REBOUND and not (newest and self._stays_in_place)
+        shares = newest and not rebound and activations is not Activations.DROPPED
+        leaves = self._shared_leaves() if shares else self.leaves(weights)
         shapes = tuple(tensor.shape for tensor in inputs)
-        saved = self._saved_tensors(weights, shapes, activations)
+        known = shapes in self._aliased_outputs
+        measured = shapes in self._activation_bytes or activations is Activations.DROPPED
+        mixed = rebound and self.module.arithmetic.mixed
+        casts = self._casts.of_forward(weights, shapes) if mixed else None
+        saved = SavedTensors(weights, casts) if rebound or not measured else None
         differentiable = self._differentiable(inputs)
         arrived, input_gradients = non_leaf_inputs(inputs, differentiable)
         with saved.hooks() if saved else nullcontext():
-            versions = [tensor._version for tensor in arrived]
+            versions = [] if known else [tensor._version for tensor in arrived]
             with self.module.using_weights(leaves, rebound=rebound):
-                outputs: Tensors = self.module(*arrived, microbatch=microbatch)
-            if shapes not in self._aliased_outputs:
+                outputs = self.module.forward(*arrived, microbatch=microbatch)
+            if not known:
                 self._aliased_outputs[shapes] = self._aliases(outputs, weights)
                 self._changes_inputs = self._changes_inputs or versions != [tensor._version for tensor in arrived]
             if targets is not None:
@@ -176,14 +182,12 @@ class Stage(BaseStage):
                 outputs = (microbatch_loss(self.loss, outputs, targets.tensors, targets.loss_weight),)
         if saved:
             self._activation_bytes[shapes] = saved.activation_bytes(inputs)
-            saved.backward_weights = {} if rebound else weights
         graph = ForwardGraph(
             inputs=differentiable,
             input_gradients=input_gradients,
             outputs=outputs,
             leaves=leaves,
             version=None if rebound else version,
-            number=version.number,
             saved=saved,
             bytes=self._activation_bytes.get(shapes, _UNMEASURED),
         )
@@ -191,18 +195,10 @@ class Stage(BaseStage):
             graph.unbind()
         return graph
 
-    def _saved_tensors(
-        self, weights: Mapping[str, Tensor], shapes: tuple[torch.Size, ...], activations: Activations
-    ) -> SavedTensors | None:
-        """The hooks of a forward if its backward reads other weights, or its activations have yet to be measured."""
-        rebound = activations is Activations.REBOUND
-        measured = shapes in self._activation_bytes or activations is Activations.DROPPED
-        if measured and not rebound:
-            return None
-        mixed = self.module.arithmetic.mixed
-        saved = SavedTensors(weights, self._casts.of_forward(weights, shapes) if rebound and mixed else None)
-        saved.backward_weights = weights  # a layer may differentiate something inside its forward
-        return saved
+    @property
+    def _stays_in_place(self) -> bool:
+        """True if all updates are in place, and graphs refer to no copies: their backward finds the newest weights."""
+        return self.versions_allowed == 1 and not self.module.copies_weights
 
     def _aliases(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
         """Indices of outputs that share memory with a weight or a buffer.
@@ -213,16 +209,10 @@ class Stage(BaseStage):
         held = storage_pointers([*weights.values(), *self.buffers.values()])
         return frozenset(r for r, each in enumerate(outputs) if each.numel() and storage_pointers([each]) <= held)
 
-    def _leaves(self, weights: Mapping[str, Tensor], read: WeightRead, activations: Activations) -> dict[str, Tensor]:
-        """Leaves over the weights read; one set for all that keep activations of the newest ones.
-
-        An update in place leaves their memory where it is.
-        """
-        newest = read.version == self.updates and read.transform is None
-        if not newest or activations is not Activations.KEPT:
-            return self.leaves(weights)
+    def _shared_leaves(self) -> dict[str, Tensor]:
+        """Leaves over the newest weights, one set for all graphs: updates in place leave their memory where it is."""
         if self._newest_leaves is None:
-            self._newest_leaves = self.leaves(weights)
+            self._newest_leaves = self.leaves(self.weights.newest.tensors)
             self.module.set_default_weights(self._newest_leaves)
         return self._newest_leaves
 
@@ -250,15 +240,13 @@ class Stage(BaseStage):
         microbatches: Sequence[MicrobatchId],
         gradients: Tensors | None,
         read: WeightRead,
-        activations: Activations,
     ) -> Tensors:
         """B: adds to the minibatch's gradient; the gradients of the stage's floating-point inputs, zeros for None.
 
         `gradients` are those of the floating-point outputs of each microbatch in order; None on the last stage. If the
         loss is scaled, the factor comes last, here and in the result.
         """
-        rebound = activations is Activations.REBOUND
-        weights = self.weights.read(read.version, read.transform) if rebound else None
+        weights: Mapping[str, Tensor] = {}
         arriving = iter(self._rescaled(gradients or ()))
         input_gradients: list[Tensor] = []
         for microbatch in microbatches:
@@ -266,6 +254,11 @@ class Stage(BaseStage):
             self._bytes_in_flight -= record.bytes
             graph = record.graph
             assert graph is not None
+            if graph.version is None:
+                weights = weights or self.weights.read(read.version, read.transform)
+                graph.bind(weights)
+            elif graph.version.number != read.version:
+                raise RuntimeError(f"stage {self.index}: version {read.version} was overwritten before B read it")
             outputs = graph.floating_outputs
             if record.targets is not None:
                 scale = self.scaler.scale if self.scaler is not None else 1.0
@@ -274,7 +267,7 @@ class Stage(BaseStage):
                 output_gradients = list(itertools.islice(arriving, len(outputs)))
             notify = self.on_gradient_ready if microbatch == microbatches[-1] else None
             with nullcontext() if notify is None else self._ready_hooks.notifying(notify, graph.leaves):
-                input_gradients += self._backward(graph, output_gradients, weights)
+                input_gradients += self._backward(graph, output_gradients)
             self.measurements.backward[microbatch[0]].append(read.version)
         if self.scaler is not None:
             input_gradients.append(torch.full((), self.scaler.scale, device=self.device))
@@ -297,14 +290,8 @@ class Stage(BaseStage):
         if self.scaler is not None and not self.gradients.empty:
             torch._foreach_mul_(list(self.gradients.tensors.values()), 1 / self.scaler.scale)
 
-    def _backward(
-        self, graph: ForwardGraph, gradients: Sequence[Tensor], weights: Mapping[str, Tensor] | None
-    ) -> list[Tensor]:
-        """Backward through one graph; `weights` if it reads different weights than its forward."""
-        if weights is not None:
-            graph.bind(weights)
-        elif graph.overwritten:
-            raise RuntimeError(f"stage {self.index}: version {graph.number} was overwritten before B read it")
+    def _backward(self, graph: ForwardGraph, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Backward through one graph."""
         self.attach_gradients(graph.leaves)
         # a layer that checkpoints itself reads the module's parameters again here
         with self.module.using_weights(graph.leaves):

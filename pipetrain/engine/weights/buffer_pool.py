@@ -16,7 +16,8 @@ _use_count: Callable[[int], int] = torch._C._storage_Use_Count
 
 def _identity(tensor: Tensor) -> int:
     """Identity of a tensor's storage, by which torch counts its readers."""
-    return tensor.untyped_storage()._cdata
+    identity: int = tensor.untyped_storage()._cdata
+    return identity
 
 
 _ALONE = torch.empty(1)
@@ -98,7 +99,8 @@ class WeightBufferPool:
 
         Ignores weights that were never lent memory, and tensors that are no whole array of the weight's form.
         """
-        donated = {name: tensor.detach() for name, tensor in tensors.items() if _form(tensor) == self._forms.get(name)}
+        lent = tensors.keys() & self._forms.keys()
+        donated = {name: tensors[name].detach() for name in lent if _form(tensors[name]) == self._forms[name]}
         if donated:
             self._sets.append(_BufferSet(donated))
             self._added += 1

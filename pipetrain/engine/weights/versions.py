@@ -43,7 +43,7 @@ class Weights:
     ) -> None:
         self._parameters = dict(parameters)
         self.optimizer = optimizer
-        self.newest = WeightVersion(0, self._tensors())
+        self.newest = WeightVersion(0, {name: parameter.data for name, parameter in parameters.items()})
         self._kept: dict[int, WeightVersion] = {}
         self.stashed: dict[tuple[int, WeightTransform], dict[str, Tensor]] = {}
         self.pool = WeightBufferPool()
@@ -52,9 +52,6 @@ class Weights:
         self.average = None if average_decay is None else WeightAverage(average_decay, self.trainable)
         self.meter = StorageMeter(lambda: self.pool.free())
         self.meter.watch(self.newest.tensors)
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {name: parameter.data for name, parameter in self._parameters.items()}
 
     @property
     def trainable(self) -> dict[str, Tensor]:

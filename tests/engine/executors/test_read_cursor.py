@@ -66,6 +66,24 @@ def test_cursor_refuses_a_read_that_the_closed_forms_do_not_give():
         walk.read(wrong)
 
 
+@pytest.mark.parametrize(("replicas", "replica"), [(1, 0), (2, 0), (2, 1)])
+def test_reads_are_checked_until_the_list_repeats_and_in_every_hundredth_round(replicas, replica, monkeypatch):
+    schedule = RoundRobin(OneFOneB(), Replicas((replicas, 1))) if replicas > 1 else OneFOneB()
+    rules, checked = PipelineRules(schedule, PipeDream(), num_stages=2, num_microbatches=1), []
+    monkeypatch.setattr(PipelineRules, "check", lambda _rules, _stage, planned, *_: checked.append(planned.operation))
+    stage = stage_of(nn.Linear(2, 2))
+    stage.replica = replica
+    walk = ReadCursor(stage, rules, DrainInterval.whole(210 * replicas))
+    while walk.next is not None:
+        if walk.next.operation.kind is not Kind.UPDATE:
+            walk.read(walk.next)
+        walk.advance(walk.next)
+    rounds = {operation.minibatch // replicas for operation in checked}
+    assert rounds == {*range(max(rounds & set(range(50))) + 1), 100, 200}
+    assert rules.steady // replicas < max(rounds & set(range(50))) + 1 < 10
+    assert {operation.kind for operation in checked} == {Kind.FORWARD, Kind.BACKWARD}
+
+
 @pytest.mark.parametrize("end", range(1, 7))
 def test_replica_list_ending_within_round_opens_no_minibatch(end):
     """Not even by the update that ends the round early: the gate, which refused one, would refuse it for ever."""

@@ -23,7 +23,7 @@ def test_batch_norm_statistics_move_once_per_forward_in_order():
         stage.forward((t, 0), (x,), newest(stage), Activations.KEPT if t % 2 else Activations.REBOUND, store=False)
         plain(x)
     for t in range(3):
-        stage.backward([(t, 0)], (torch.ones(4, 3),), newest(stage), Activations.KEPT if t % 2 else Activations.REBOUND)
+        stage.backward([(t, 0)], (torch.ones(4, 3),), newest(stage))
     assert norm.num_batches_tracked == 3
     assert torch.equal(norm.running_mean, plain.running_mean)
     assert torch.equal(norm.running_var, plain.running_var)
@@ -59,9 +59,9 @@ def test_recomputation_repeats_draws_and_keeps_buffers():
         (again,) = stage.recompute((t, 1), None, WeightRead(0), Activations.KEPT)
         assert torch.equal(output, again)
         assert all(torch.equal(value, buffers[name]) for name, value in stage.module.named_buffers())
-        (ours,) = stage.backward([(t, 1)], (g,), WeightRead(0), Activations.KEPT)
+        (ours,) = stage.backward([(t, 1)], (g,), WeightRead(0))
         plain.forward((t, 1), (x.clone(),), WeightRead(0), Activations.KEPT, store=False)
-        (theirs,) = plain.backward([(t, 1)], (g,), WeightRead(0), Activations.KEPT)
+        (theirs,) = plain.backward([(t, 1)], (g,), WeightRead(0))
         assert torch.equal(ours, theirs)
     assert stage.module.layers[0].norm.num_batches_tracked == 2
     pairs = zip(stage.gradients.take().values(), plain.gradients.take().values(), strict=True)
@@ -82,7 +82,7 @@ def test_recomputation_and_its_backward_use_named_weights(activations):
     if activations is Activations.REBOUND:
         stage.update(1, ones, keep=True, steady=True)
         w1, _, w2, _ = stage.state().values()
-    (dx,) = stage.backward([(0, 0)], (g,), WeightRead(stage.updates), activations)
+    (dx,) = stage.backward([(0, 0)], (g,), WeightRead(stage.updates))
     torch.testing.assert_close(dx, ((g @ w2) * (1 - hidden**2)) @ w1)
 
 
@@ -94,7 +94,7 @@ def test_stage_inside_segment_recomputes_from_received_input():
     (again,) = stage.recompute((0, 0), (other,), WeightRead(0), Activations.KEPT)
     weight, bias = stage.state().values()
     torch.testing.assert_close(again, torch.relu(other @ weight.T + bias))
-    stage.backward([(0, 0)], (torch.ones(4, 3),), WeightRead(0), Activations.KEPT)
+    stage.backward([(0, 0)], (torch.ones(4, 3),), WeightRead(0))
     (gradient, _) = stage.gradients.take().values()
     torch.testing.assert_close(gradient, (again > 0).float().T @ other)
 
@@ -162,7 +162,7 @@ def test_activation_bytes_count_all_microbatches_in_flight(activations):
         stage.forward((t, 0), (torch.randn(3, 6),), WeightRead(0), activations, store=False)
         assert stage.report()["activation_bytes_peak"] == expected
     for t in range(3):
-        stage.backward([(t, 0)], (torch.ones(3, 5),), WeightRead(0), activations)
+        stage.backward([(t, 0)], (torch.ones(3, 5),), WeightRead(0))
     stage.forward((3, 0), (torch.randn(3, 6),), WeightRead(0), activations, store=False)
     assert stage.report()["activation_bytes_peak"] == 3 * one
 
@@ -175,7 +175,7 @@ def test_dropped_activations_count_stored_input_until_recomputed():
         assert stage.report()["activation_bytes_peak"] == (t + 1) * given
     stage.recompute((0, 0), None, WeightRead(0), Activations.KEPT)
     assert stage.report()["activation_bytes_peak"] == 3 * given + inside  # no storage counts twice
-    stage.backward([(0, 0)], (torch.ones(3, 5),), WeightRead(0), Activations.KEPT)
+    stage.backward([(0, 0)], (torch.ones(3, 5),), WeightRead(0))
     stage.recompute((1, 0), None, WeightRead(0), Activations.KEPT)
     assert stage.report()["activation_bytes_peak"] == 3 * given + inside
 
@@ -191,7 +191,7 @@ def test_activation_bytes_follow_the_size_of_the_microbatch():
     stage = stage_of(nn.Linear(6, 5), index=1)
     for t, rows in enumerate((2, 4)):
         stage.forward((t, 0), (torch.randn(rows, 6),), WeightRead(0), Activations.KEPT, store=False)
-        stage.backward([(t, 0)], (torch.ones(rows, 5),), WeightRead(0), Activations.KEPT)
+        stage.backward([(t, 0)], (torch.ones(rows, 5),), WeightRead(0))
     assert stage.report()["activation_bytes_peak"] == 4 * 4 * 6
 
 
@@ -200,7 +200,7 @@ def test_weight_version_overwritten_before_backward_is_an_error():
     stage.forward((0, 0), (torch.ones(1, 2),), WeightRead(0), Activations.KEPT, store=False)
     stage.update(9, unit_gradients(stage), keep=False, steady=True)
     with pytest.raises(RuntimeError, match="overwritten"):
-        stage.backward([(0, 0)], (torch.ones(1, 2),), WeightRead(0), Activations.KEPT)
+        stage.backward([(0, 0)], (torch.ones(1, 2),), WeightRead(0))
 
 
 def test_rates_divided_by_delay_anneal_from_the_start_of_each_phase():

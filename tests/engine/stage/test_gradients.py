@@ -123,7 +123,7 @@ def told_in(stage, minibatches):
     for t, each in enumerate(told):
         stage.on_gradient_ready = lambda name, gradient, each=each: each.update({name: gradient.clone()})
         stage.forward((t, 0), (torch.randn(2, 3),), newest(stage), Activations.KEPT, store=False)
-        stage.backward([(t, 0)], (torch.ones(2, 3),), newest(stage), Activations.KEPT)
+        stage.backward([(t, 0)], (torch.ones(2, 3),), newest(stage))
         sums = stage.gradients.take()
         assert all(torch.equal(sums[name], gradient) for name, gradient in each.items())
     return [sorted(each) for each in told]

@@ -7,8 +7,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.methods.naive_async import NaiveAsync
+from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.program.planned_operations import Activations
-from pipetrain.engine.program.weight_reads import WeightRead
+from pipetrain.engine.program.weight_reads import StageContext, WeightRead
 from pipetrain.engine.stage.stage import WeightedTargets
 from pipetrain.engine.weights.transforms import Predicted
 
@@ -35,7 +37,7 @@ def test_microbatch_loss_is_weighted_by_its_share():
         targets = WeightedTargets((y[rows],), share)
         (loss,) = stage.forward((0, j), (x[rows],), newest(stage), Activations.KEPT, targets, store=False)
         torch.testing.assert_close(loss, nn.functional.cross_entropy(layer(x[rows]), y[rows]))
-        stage.backward([(0, j)], None, newest(stage), Activations.KEPT)
+        stage.backward([(0, j)], None, newest(stage))
     wanted = torch.autograd.grad(nn.functional.cross_entropy(layer(x), y), list(layer.parameters()))
     for ours, theirs in zip(stage.gradients.take().values(), wanted, strict=True):
         torch.testing.assert_close(ours, theirs)
@@ -150,7 +152,7 @@ def test_memory_layout_changes_no_prediction_or_gradient(layout):
         stage = stage_of(Product(given), index=1)
         stage.update(0, {"layers.0.w": torch.ones(4, 4)}, keep=False, steady=True)
         (y,) = stage.forward((1, 0), (x,), WeightRead(1, Predicted(2)), Activations.REBOUND, store=False)
-        (dx,) = stage.backward([(1, 0)], (torch.ones(2, 4),), WeightRead(1), Activations.REBOUND)
+        (dx,) = stage.backward([(1, 0)], (torch.ones(2, 4),), WeightRead(1))
         results.append((y, dx, stage.gradients.take()["layers.0.w"]))
     for ours, wanted in zip(*results, strict=True):
         torch.testing.assert_close(ours, wanted)
@@ -214,7 +216,7 @@ def test_self_checkpointing_layer_recomputes_by_backward_weights(reads, reentran
         stage.forward((0, 0), (x,), WeightRead(0), activations, store=False)
         step_of_one = unit_gradients(stage)
         stage.update(9, step_of_one, keep=reads == "stashed", steady=True)
-        (dx,) = stage.backward([(0, 0)], (torch.ones(2, 3),), WeightRead(1 if reads == "newest" else 0), activations)
+        (dx,) = stage.backward([(0, 0)], (torch.ones(2, 3),), WeightRead(1 if reads == "newest" else 0))
         results.append(dx)
         own.append(stage.gradients.take())
     if reads == "stashed":
@@ -224,6 +226,29 @@ def test_self_checkpointing_layer_recomputes_by_backward_weights(reads, reentran
         w = [layer.weight.detach() for layer in (block[0], block[2])]
         hidden = torch.tanh(x @ w[0].T + block[0].bias.detach())
         torch.testing.assert_close(results[1], ((torch.ones(2, 3) @ w[1]) * (1 - hidden**2)) @ w[0])
+
+
+def rebound(method, *, keep):
+    """Output, input gradient and gradients of a stage whose backward reads newer weights than its forward."""
+    torch.manual_seed(0)
+    stage = stage_of(nn.Linear(3, 4), nn.Tanh(), nn.LayerNorm(4), nn.Linear(4, 2), index=1)
+    stage.enter(method, StageContext(1, 4, 1, delay=2, entry_delay=3), 0, fresh=True, predicts=False)
+    for t in range(2):  # the first forward measures its activations
+        (y,) = stage.forward((t, 0), (torch.randn(5, 3),), newest(stage), Activations.REBOUND, store=False)
+        stage.weights.update(unit_gradients(stage), keep=keep)
+        (dx,) = stage.backward([(t, 0)], (torch.randn(5, 2),), newest(stage))
+    return [y, dx, *stage.gradients.take().values()]
+
+
+def test_backward_finds_newest_weights_in_place_or_by_name_alike():
+    in_place, by_name = rebound(NaiveAsync(), keep=False), rebound(PipeDream(), keep=False)
+    assert all(torch.equal(a, b) for a, b in zip(in_place, by_name, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(by_name, rebound(PipeDream(), keep=True), strict=True))
+
+
+def test_version_that_was_to_stay_in_place_and_did_not_is_an_error():
+    with pytest.raises(RuntimeError, match="overwritten"):
+        rebound(NaiveAsync(), keep=True)
 
 
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])

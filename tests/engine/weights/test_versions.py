@@ -213,7 +213,7 @@ def test_prediction_is_spare_after_forward_and_freed_by_gradient():
         again = stage.weights.pool.empty_like(stage.weights.newest.tensors)
         assert {StorageWeakRef(tensor.untyped_storage()) for tensor in again.values()} == set(made)
         del again
-        (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output[0]),), newest(stage), Activations.REBOUND)
+        (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output[0]),), newest(stage))
         assert gradient.shape == (2, 4)
         assert all(reference.expired() for reference in made)
         assert len(stage.gradients.take()) == 4
@@ -239,9 +239,7 @@ def test_lstm_keeps_no_weights_once_its_forward_is_over(activations):
     read = WeightRead(stage.updates, Predicted(2))
     stage.forward((0, 0), (torch.randn(2, 4),), read, activations, store=activations is Activations.DROPPED)
     if activations is not Activations.DROPPED:
-        stage.backward(
-            [(0, 0)], (torch.ones(2, 4),), read if activations is Activations.KEPT else newest(stage), activations
-        )
+        stage.backward([(0, 0)], (torch.ones(2, 4),), read if activations is Activations.KEPT else newest(stage))
     stage.weights.pool.free()
     stage.weights.meter.mark()
     assert stage.weights.meter.versions_since == 1
@@ -303,5 +301,5 @@ def test_old_version_is_freed_when_its_last_backward_ends():
     references = [StorageWeakRef(t.untyped_storage()) for t in stage.weights.version(0).tensors.values()]
     stage.weights.release(0)
     assert not any(reference.expired() for reference in references)  # the graph of the forward reads them
-    stage.backward([(0, 0)], (torch.ones(2, 4),), WeightRead(0), Activations.KEPT)
+    stage.backward([(0, 0)], (torch.ones(2, 4),), WeightRead(0))
     assert all(reference.expired() for reference in references)

@@ -74,13 +74,13 @@ class Bucket:
         own: gradients of this replica in the memory order of the weights, then a flag for each that is present; in the
             end their means. Replica i sums the i-th of R stretches.
         others: the stretch that this replica sums, of every replica.
-        missing: names without a gradient yet.
+        given: name -> gradient of this replica, as far as there are any.
         work: the exchange under way.
     """
 
     def __init__(self, weights: dict[str, Tensor], count: int, transport: Transport) -> None:
         self.weights = weights
-        self.missing: set[str] = set()
+        self.given: dict[str, Tensor] = {}
         self.work: dist.Work | None = None
         self._direct = transport.direct
         size = sum(weight.numel() for weight in weights.values()) + len(weights)
@@ -88,18 +88,29 @@ class Bucket:
         length, device = -(-size // count) * count, transport.buffers
         self.own, self.others = (torch.zeros(length, dtype=dtype, device=device) for _ in range(2))
 
-    def views(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Name, gradient, and flag of its presence, as views of `own`."""
-        start, flags = 0, self.flags
-        for index, (name, weight) in enumerate(self.weights.items()):
-            yield name, self.own.as_strided(weight.shape, weight.stride(), start), flags[index]
+        start = 0
+        self.places: dict[str, Tensor] = {}
+        """Name -> the place of its gradient in `own`."""
+        for name, weight in weights.items():
+            self.places[name] = self.own.as_strided(weight.shape, weight.stride(), start)
             start += weight.numel()
+        self.flags = self.own[start : start + len(weights)]
+        """Flags of the gradients that are present, in `own`; their means count replicas."""
 
     @property
-    def flags(self) -> Tensor:
-        """Flags of the gradients that are present, as a view of `own`; their means count replicas."""
-        first = sum(weight.numel() for weight in self.weights.values())
-        return self.own[first : first + len(self.weights)]
+    def complete(self) -> bool:
+        """True if there is a gradient of every weight."""
+        return len(self.given) == len(self.weights)
+
+    def fill(self) -> None:
+        """Puts the gradients in their places, and zeros where there is none."""
+        if self.given:
+            torch._foreach_copy_([self.places[name] for name in self.given], list(self.given.values()))
+        self.flags.fill_(1)
+        for index, name in enumerate(self.weights):
+            if name not in self.given:
+                self.places[name].zero_()
+                self.flags[index] = 0
 
     def collect(self, group: dist.ProcessGroup) -> None:
         """Begins to send each replica the stretch that it sums."""
@@ -155,7 +166,6 @@ class OverlappedAveraging(Averaging):
         self._names = list(weights)
         self._buckets = [Bucket(each, groups.count, groups.transport) for each in portions(layouts(weights))]
         self._of = {name: bucket for bucket in self._buckets for name in bucket.weights}
-        self._views = {name: view for bucket in self._buckets for name, *view in bucket.views()}
         self._begin()
 
     def _begin(self) -> None:
@@ -163,26 +173,16 @@ class OverlappedAveraging(Averaging):
         self._contributing: tuple[Tensor, dist.Work] | None = None
         self._part = RoundGradients({})
         for bucket in self._buckets:
-            bucket.missing, bucket.work = set(bucket.weights), None
+            bucket.given, bucket.work = {}, None
 
     @override
     def put(self, name: str, gradient: Tensor) -> None:
         """Takes a complete gradient; sends its bucket once that is complete and those before it are sent."""
-        if name in self._of[name].missing:
-            self._fill(name, gradient)
-        while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
+        self._of[name].given.setdefault(name, gradient)
+        while self._sent < len(self._buckets) and self._buckets[self._sent].complete:
             self._send(has_minibatch=True)
         while self._spread < self._sent and self._can_spread():
             self._spread_next()
-
-    def _fill(self, name: str, gradient: Tensor | None) -> None:
-        values, there = self._views[name]
-        if gradient is None:
-            values.zero_()
-        else:
-            values.copy_(gradient)
-        there.fill_(gradient is not None)
-        self._of[name].missing.discard(name)
 
     def _send(self, *, has_minibatch: bool) -> None:
         if self._contributing is None:
@@ -191,8 +191,7 @@ class OverlappedAveraging(Averaging):
             with lost_stage_on_error():
                 self._contributing = count, dist.all_reduce(count, group=self._groups.control, async_op=True)
         bucket = self._buckets[self._sent]
-        for name in [*bucket.missing]:
-            self._fill(name, None)
+        bucket.fill()
         bucket.collect(self._groups.apart)
         self._sent += 1
 
@@ -233,13 +232,23 @@ class OverlappedAveraging(Averaging):
                 bucket.wait()
             losses = self._all_losses(this) if self._groups.have_losses else []
             there = self._there()
-        gradients = {  # in the order of the weights, as norms are sums
-            name: _in_memory_of(self._part.gradients.get(name), self._views[name][0], self._groups.transport.device)
-            for name in self._names
-            if name in there
-        }
+        # in the order of the weights, as norms are sums
+        means = {name: self._of[name].places[name] for name in self._names if name in there}
+        gradients = {name: self._memory_of(name, mean) for name, mean in means.items()}
+        if gradients:
+            torch._foreach_copy_(list(gradients.values()), list(means.values()))
         self._begin()
         return RoundGradients(gradients, losses)
+
+    def _memory_of(self, name: str, mean: Tensor) -> Tensor:
+        """Memory of the device for a mean that no bucket uses: of this replica's gradient if its order is the same.
+
+        The buckets of replicas that share a GPU are in host memory.
+        """
+        own = self._part.gradients.get(name)
+        if own is not None and own.stride() == mean.stride():
+            return own
+        return torch.empty_like(mean, device=self._groups.transport.device)
 
     def _there(self) -> set[str]:
         """Weights with a gradient in some replica; reads the flags of all buckets together."""
@@ -255,11 +264,3 @@ class OverlappedAveraging(Averaging):
         with lost_stage_on_error():
             dist.all_gather(all_of_them, own, group=self._groups.control)
         return [StepLoss(each[0].float(), each[1].item()) for each in all_of_them[: this.count]]
-
-
-def _in_memory_of(own: Tensor | None, mean: Tensor, device: torch.device) -> Tensor:
-    """A mean in memory of the device that no bucket uses: that of this replica's own gradient if its order is the same.
-
-    The buckets of replicas that share a GPU are in host memory.
-    """
-    return own.copy_(mean) if own is not None and own.stride() == mean.stride() else mean.to(device, copy=True)
