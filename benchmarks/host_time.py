@@ -2,10 +2,11 @@
 
 `make bench`, or `python benchmarks/host_time.py`. The stage is the second of four, each of eight linear layers of width
 64 with their ReLUs, on four samples, with fused AdamW and one thread: its kernels take next to no time, as on a GPU,
-where the host only launches them. All stages are simulated in this process. Times are seconds of the thread that
-computes, so other processes hardly change them. In every round the plain loop and each row take their steps in turn;
-a kind of operation counts with the lower quartile of its times in a round, and the ratio of a row is the median over
-rounds.
+where the host only launches them. All stages are simulated in this process.
+
+Times are seconds of the thread that computes. Processes that take the core or its caches lengthen some of them, so the
+time of a kind of operation is its lowest decile within a round, and in every round the plain loop runs right before each
+row. The ratio of a row is the median over rounds.
 
 Calls are operations that reach torch's dispatcher, those of autograd included.
 """
@@ -115,9 +116,9 @@ class Measured:
             self._values[kind].append(self._now() - began)
 
     def of(self, kind: Kind) -> float:
-        """Lower quartile of the second half, in which buffers are warm."""
+        """Lowest decile of the second half, in which buffers are warm."""
         values = self._values[kind]
-        return statistics.quantiles(values[len(values) // 2 :], n=4)[0]
+        return statistics.quantiles(values[len(values) // 2 :], n=10)[0]
 
 
 def plain(setup: Setup, steps: int, measured: Measured) -> None:
@@ -188,50 +189,51 @@ def names_of(setup: Setup) -> list[str]:
     return [name for name in RULES if name != "pipedream_2bw" or setup.microbatches >= STAGES]
 
 
-def round_of(setup: Setup, steps: int, names: Sequence[str], *, calls: bool) -> dict[str, list[float]]:
-    """Seconds, or calls, of F, B and U: of the plain loop and of every row."""
-    found = {}
-    for name in ("plain", *names):
-        gc.collect()
-        measured = Measured(setup.device, calls=calls)
-        if name == "plain":
-            plain(setup, steps, measured)
-        else:
-            piped(name, setup, steps, measured)
-        found[name] = [measured.of(kind) for kind in KINDS]
-    return found
+def run(name: str, setup: Setup, steps: int, *, calls: bool = False) -> list[float]:
+    """Seconds, or calls, of F, B and U."""
+    gc.collect()
+    measured = Measured(setup.device, calls=calls)
+    if name == "plain":
+        plain(setup, steps, measured)
+    else:
+        piped(name, setup, steps, measured)
+    return [measured.of(kind) for kind in KINDS]
 
 
 def table(setup: Setup, steps: int, rounds: int, names: Sequence[str]) -> dict[str, Any]:
     """Rows of one table."""
-    counted = round_of(setup, 24, names, calls=True)
-    found = [round_of(setup, steps, names, calls=False) for _ in range(rounds)]
+    pairs: dict[str, list[tuple[list[float], list[float]]]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            pairs[name].append((run("plain", setup, steps), run(name, setup, steps)))
+    every_plain = [before for each in pairs.values() for before, _ in each]
     rows: dict[str, Any] = {}
     print(f"\n{setup}\n{'':16}{'F':>7}{'B':>7}{'U':>7}   calls")
-    for name in ("plain", *names):
-        micros = [1e6 * statistics.median(each[name][k] for each in found) for k in range(len(KINDS))]
-        ratios = [statistics.median(each[name][k] / each["plain"][k] for each in found) for k in range(len(KINDS))]
-        calls = [round(number) for number in counted[name]]
+    for name, found in {"plain": [(each, each) for each in every_plain], **pairs}.items():
+        micros = [1e6 * statistics.median(row[k] for _, row in found) for k in range(len(KINDS))]
+        ratios = [statistics.median(row[k] / before[k] for before, row in found) for k in range(len(KINDS))]
+        calls = [round(number) for number in run(name, setup, 24, calls=True)]
         rows[name] = {"us": [round(each, 1) for each in micros], "ratio": [round(each, 3) for each in ratios]}
         rows[name]["calls"] = calls
         shown = micros if name == "plain" else ratios
         places = "7.0f" if name == "plain" else "7.2f"
-        print(f"{name:16}{''.join(format(each, places) for each in shown)}   {' / '.join(map(str, calls))}")
+        print(f"{name:16}{''.join(format(each, places) for each in shown)}   {' / '.join(map(str, calls))}", flush=True)
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300, help="minibatches of a row in a round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=80, help="minibatches of a row in a round")
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--methods", nargs="*", choices=RULES, default=[*RULES])
     parser.add_argument("--precisions", nargs="*", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    parser.add_argument("--microbatches", nargs="*", type=int, default=[1, 4])
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     torch.set_num_threads(1)
     tables = {}
     for precision in options.precisions:
-        for microbatches in (1, 4):
+        for microbatches in options.microbatches:
             setup = Setup(precision, microbatches)
             names = [name for name in names_of(setup) if name in options.methods]
             tables[str(setup)] = table(setup, options.steps, options.rounds, names)
