@@ -4,9 +4,9 @@
 64 with their ReLUs, on four samples, with fused AdamW and one thread: its kernels take next to no time, as on a GPU,
 where the host only launches them. All stages are simulated in this process.
 
-Times are seconds of the thread that computes. Processes that take the core or its caches lengthen some of them, so the
-time of a kind of operation is its lowest decile within a round, and in every round the plain loop runs right before each
-row. The ratio of a row is the median over rounds.
+Times are seconds of the thread that computes. Processes that take the core or its caches lengthen some of them. So the
+time of a kind of operation is its lowest decile within a round, and the plain loop runs right before each row of it. A
+row's ratio is the median over rounds.
 
 Calls are operations that reach torch's dispatcher, those of autograd included.
 """
