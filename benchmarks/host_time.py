@@ -4,9 +4,9 @@
 64 with their ReLUs, on four samples, with fused AdamW and one thread: its kernels take next to no time, as on a GPU,
 where the host only launches them. All stages are simulated in this process.
 
-Times are seconds of the thread that computes. Processes that take the core or its caches lengthen some of them. So the
-time of a kind of operation is its lowest decile within a round, and the plain loop runs right before each row of it. A
-row's ratio is the median over rounds.
+Times are seconds of the thread that computes. Processes that take the core or its caches lengthen some of them, and a
+virtual machine may be slow for seconds. So the plain loop and the rows run in turn, in short rounds, and the time of a
+kind of operation is the 5 % quantile over all rounds.
 
 Calls are operations that reach torch's dispatcher, those of autograd included.
 """
@@ -115,10 +115,10 @@ class Measured:
             yield
             self._values[kind].append(self._now() - began)
 
-    def of(self, kind: Kind) -> float:
-        """Lowest decile of the second half, in which buffers are warm."""
+    def warm(self, kind: Kind) -> list[float]:
+        """Values of the second half, in which buffers are warm."""
         values = self._values[kind]
-        return statistics.quantiles(values[len(values) // 2 :], n=10)[0]
+        return values[len(values) // 2 :]
 
 
 def plain(setup: Setup, steps: int, measured: Measured) -> None:
@@ -189,7 +189,7 @@ def names_of(setup: Setup) -> list[str]:
     return [name for name in RULES if name != "pipedream_2bw" or setup.microbatches >= STAGES]
 
 
-def run(name: str, setup: Setup, steps: int, *, calls: bool = False) -> list[float]:
+def run(name: str, setup: Setup, steps: int, *, calls: bool = False) -> Measured:
     """Seconds, or calls, of F, B and U."""
     gc.collect()
     measured = Measured(setup.device, calls=calls)
@@ -197,23 +197,24 @@ def run(name: str, setup: Setup, steps: int, *, calls: bool = False) -> list[flo
         plain(setup, steps, measured)
     else:
         piped(name, setup, steps, measured)
-    return [measured.of(kind) for kind in KINDS]
+    return measured
 
 
 def table(setup: Setup, steps: int, rounds: int, names: Sequence[str]) -> dict[str, Any]:
     """Rows of one table."""
-    pairs: dict[str, list[tuple[list[float], list[float]]]] = {name: [] for name in names}
+    found: dict[str, list[Measured]] = {name: [] for name in ("plain", *names)}
     for _ in range(rounds):
-        for name in names:
-            pairs[name].append((run("plain", setup, steps), run(name, setup, steps)))
-    every_plain = [before for each in pairs.values() for before, _ in each]
+        for name, each in found.items():
+            each.append(run(name, setup, steps))
     rows: dict[str, Any] = {}
     print(f"\n{setup}\n{'':16}{'F':>7}{'B':>7}{'U':>7}   calls")
-    for name, found in {"plain": [(each, each) for each in every_plain], **pairs}.items():
-        micros = [1e6 * statistics.median(row[k] for _, row in found) for k in range(len(KINDS))]
-        ratios = [statistics.median(row[k] / before[k] for before, row in found) for k in range(len(KINDS))]
-        calls = [round(number) for number in run(name, setup, 24, calls=True)]
-        rows[name] = {"us": [round(each, 1) for each in micros], "ratio": [round(each, 3) for each in ratios]}
+    for name, each in found.items():
+        pooled = [[value for measured in each for value in measured.warm(kind)] for kind in KINDS]
+        micros = [1e6 * statistics.quantiles(values, n=20)[0] for values in pooled]
+        ratios = [mine / theirs for mine, theirs in zip(micros, rows["plain"]["us"] if rows else micros, strict=True)]
+        counted = run(name, setup, 24, calls=True)
+        calls = [round(statistics.median(counted.warm(kind))) for kind in KINDS]
+        rows[name] = {"us": [round(each, 1) for each in micros], "ratio": [round(each, 2) for each in ratios]}
         rows[name]["calls"] = calls
         shown = micros if name == "plain" else ratios
         places = "7.0f" if name == "plain" else "7.2f"
@@ -223,7 +224,7 @@ def table(setup: Setup, steps: int, rounds: int, names: Sequence[str]) -> dict[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=80, help="minibatches of a row in a round")
+    parser.add_argument("--steps", type=int, default=40, help="minibatches of a row in a round")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--methods", nargs="*", choices=RULES, default=[*RULES])
     parser.add_argument("--precisions", nargs="*", choices=["fp32", "bf16"], default=["fp32", "bf16"])
@@ -231,7 +232,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tables = {}
+    # tables that are not measured now stay
+    tables = json.loads(options.out.read_text())["tables"] if options.out.exists() else {}
     for precision in options.precisions:
         for microbatches in options.microbatches:
             setup = Setup(precision, microbatches)
