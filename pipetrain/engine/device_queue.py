@@ -1,5 +1,5 @@
-"""Queued work of a device: events in its streams, a side stream, asynchronous copies to and from the host,
-and ways to avoid waits and launches.
+"""Queued work of a device: events in its streams, a side stream, page-locked memory, and ways to avoid waits and
+launches.
 
 On the CPU an operation is complete when it returns, so nothing is queued and no wait lasts. On any other device these
 are thin names for the streams and events of `torch.get_device_module`.
@@ -87,34 +87,6 @@ class SideStream:
         current.wait_stream(self._stream)
         for tensor in tensors:
             tensor.record_stream(current)
-
-
-class HostCopy:
-    """A copy of a tensor in host memory, page-locked if it comes from a device, made while the host continues.
-
-    Args:
-        tensor: to copy; a CPU tensor is copied immediately.
-        memory: of an earlier copy, which is no longer read, or from `page_locked`. None takes some for a tensor of a
-            device, which may wait for the whole device.
-
-    Attributes:
-        memory: page-locked, that the copy is in; None if it needs none.
-    """
-
-    def __init__(self, tensor: Tensor, memory: Tensor | None = None) -> None:
-        if queues(tensor.device):
-            memory = page_locked(tensor.nbytes) if memory is None else memory
-            place = memory[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        else:
-            place = torch.empty_like(tensor)
-        self.memory = memory
-        self._copy = place.copy_(tensor.detach(), non_blocking=True)
-        self._copied = event(tensor.device)
-
-    def take(self) -> Tensor:
-        """The copy, once it is complete; blocks the host until then."""
-        self._copied.synchronize()
-        return self._copy
 
 
 def page_locked(size: int) -> Tensor:

@@ -16,6 +16,7 @@ from pipetrain.engine.executors.messages.links import DeviceLink
 from pipetrain.engine.executors.messages.neighbors import Neighbors
 from pipetrain.engine.schedules import Kind
 from pipetrain.engine.stage.stage import Stage
+from pipetrain.runner.tracking.host_copies import HostCopy
 
 
 def receives_posted_ahead() -> None:
@@ -102,12 +103,12 @@ def blocks_filled_too_early() -> None:
 
 def losses_lock_memory_at_use() -> None:
     """Each loss gets page-locked memory of its own, which waits for the whole device."""
-    copy = device_queue.HostCopy.__init__
+    copy = HostCopy.__init__
 
-    def copy_to_new_memory(self: device_queue.HostCopy, tensor: Any, _memory: Any = None) -> None:
+    def copy_to_new_memory(self: HostCopy, tensor: Any, _memory: Any = None) -> None:
         copy(self, tensor)
 
-    device_queue.HostCopy.__init__ = copy_to_new_memory  # type: ignore[method-assign]
+    HostCopy.__init__ = copy_to_new_memory  # type: ignore[method-assign]
 
 
 def communicators_as_nccl_has_them() -> None:

@@ -90,9 +90,10 @@ class CutProfile:
     def stage_sizes(self) -> list[StageSizes[float]]:
         """Bytes of each stage; the first one's inputs are the model's."""
         states = map(self.profile.state_bytes_of, self.stages)
-        inputs = [self.profile.input_bytes, *self.sent_bytes]
+        inputs, outputs = [self.profile.input_bytes, *self.sent_bytes], [*self.sent_bytes, 0]
         weights = self.weight_bytes, self.trainable_bytes, states
-        sizes = zip(*weights, self.activation_bytes, self.entering_bytes, inputs, strict=True)
+        kept, gradients = (self.activation_bytes, self.entering_bytes), [0, *self.sent_bytes]
+        sizes = zip(*weights, *kept, inputs, outputs, gradients, strict=True)
         return [StageSizes(*map(float, each)) for each in sizes]
 
     @property

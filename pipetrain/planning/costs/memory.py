@@ -56,6 +56,8 @@ class StageSizes(Generic[Size]):
         activations: that the forward of a minibatch keeps, `entering` included.
         entering: of the inputs among them that the stage before keeps, too.
         inputs: that it receives for a minibatch.
+        outputs: that it sends for a minibatch.
+        gradients: that it sends back for a minibatch, at most.
     """
 
     weights: Size
@@ -64,6 +66,8 @@ class StageSizes(Generic[Size]):
     activations: Size
     entering: Size
     inputs: Size
+    outputs: Size
+    gradients: Size
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ class MemoryRules:
     recompute: Callable[[int, int], tuple[bool, int]] | None = None
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
-        """The peak of a replica of a stage."""
+        """The peak of a replica of a stage, with a message in each direction that has yet to arrive."""
         N, schedule = self.microbatches, self.schedule
         # a drained pipeline's memory depends on its depth, not on its workers
         behind = place.behind if schedule.synchronous else place.rounds_behind
@@ -130,10 +134,12 @@ class MemoryRules:
         context = StageContext(r, D, N, delay, schedule.delay(0, D, N))
         # all versions have the same frozen weights
         weights: Size = sizes.weights + (self.versions(context) + self.more(context)) * sizes.trainable + sizes.state
-        if self.recompute is None:
-            return weights + held * sizes.activations
-        stores, lead = self.recompute(r, behind)
         at_once = N if schedule.family is Family.WHOLE_BACKWARD else 1
+        weights += at_once / N * sizes.gradients
+        if self.recompute is None:  # the activations include the outputs
+            return weights + held * sizes.activations
+        weights += sizes.outputs / N
+        stores, lead = self.recompute(r, behind)
         recomputed = min(in_flight, (lead + 1) * at_once) / N
         if stores:
             return weights + held * sizes.inputs + recomputed * (sizes.activations - sizes.entering)
@@ -184,7 +190,7 @@ class MemoryModel:
 
     def depends_on_stages_before(self, count: int) -> bool:
         """True if a stage's memory depends on how many stages precede it."""
-        sizes = StageSizes(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+        sizes = StageSizes(*[1.0] * 8)
         return self.flows and any(
             self.stage_bytes(StagePlace(count, behind), sizes) != self.stage_bytes(StagePlace(0, behind), sizes)
             for behind in (0, count)

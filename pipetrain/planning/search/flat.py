@@ -16,12 +16,14 @@ from pipetrain.planning.search.bottleneck import EQUAL, BottleneckDP, StageCandi
 
 def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace) -> Table:
     """Peak bytes of a stage between two states, as [first state, last state]."""
-    inputs, entering = (
-        np.where(states.follows, sizes[:, np.newaxis], 0.0) for sizes in (states.input_bytes, states.entering_bytes)
+    inputs, entering, gradients = (
+        np.where(states.follows, sizes[:, np.newaxis], 0.0)
+        for sizes in (states.input_bytes, states.entering_bytes, states.sent_bytes)
     )
+    outputs = np.where(states.follows, states.sent_bytes[np.newaxis, :], 0.0)
     activations = states.between(states.activation_bytes) + entering
     weights = states.stage_weight_bytes, states.stage_trainable_bytes, states.stage_state_bytes
-    return memory.stage_bytes(place, StageSizes(*weights, activations, entering, inputs))
+    return memory.stage_bytes(place, StageSizes(*weights, activations, entering, inputs, outputs, gradients))
 
 
 def even_rows(devices: int, most: int) -> Iterator[tuple[int, ...]]:

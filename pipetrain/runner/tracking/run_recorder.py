@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipetrain.engine.device_queue import HostCopy, page_locked, queues
+from pipetrain.engine.device_queue import page_locked, queues
 from pipetrain.engine.errors import DivergedError
 from pipetrain.engine.failure import described
 from pipetrain.engine.losses import StepLoss
@@ -21,6 +21,7 @@ from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking import records
 from pipetrain.runner.tracking.callbacks import Callback, CallbackCaller, RunInfo
 from pipetrain.runner.tracking.evaluations import Evaluations
+from pipetrain.runner.tracking.host_copies import HostCopy
 from pipetrain.runner.tracking.records import Measured, MetricsFile, Record
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.throughput import (

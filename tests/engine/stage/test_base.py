@@ -167,6 +167,21 @@ def test_activation_bytes_count_all_microbatches_in_flight(activations):
     assert stage.report()["activation_bytes_peak"] == 3 * one
 
 
+def test_messages_under_way_count_beside_activations():
+    stage, one = stage_of(nn.Linear(6, 5), nn.ReLU(), index=1), 4 * (3 * 6 + 3 * 5)
+    (output,) = stage.forward((0, 0), (torch.randn(3, 6),), WeightRead(0), Activations.KEPT, store=False)
+    stage.count_messages(100)
+    stage.count_messages(7)
+    assert stage.report()["activation_bytes_peak"] == one + 100
+    stage.forward((1, 0), (torch.randn(3, 6),), WeightRead(0), Activations.DROPPED, store=True)
+    stage.count_messages(0)
+    assert stage.report()["activation_bytes_peak"] == one + 100
+    assert stage.kept_outputs(0, 0) == {output.untyped_storage().data_ptr()}
+    assert stage.kept_outputs(0, None) == stage.kept_outputs(1, 0) == set()
+    stage.backward([(0, 0)], (torch.ones(3, 5),), WeightRead(0), Activations.KEPT)
+    assert stage.kept_outputs(0, 0) == set()
+
+
 def test_dropped_activations_count_stored_input_until_recomputed():
     stage = stage_of(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), index=1)
     given, inside = 4 * 3 * 6, 4 * (3 * 5 + 3 * 5)  # the input of the stage, and the outputs of both relus

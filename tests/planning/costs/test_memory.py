@@ -32,7 +32,9 @@ from pipetrain.runner.config.composition import composed
 from pipetrain.runner.partition.shared_weight import SharedWeight
 from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
 
-SIZES = StageSizes(weights=100.0, trainable=100.0, state=0.0, activations=12.0, entering=1.0, inputs=4.0)
+SIZES = StageSizes(
+    weights=100.0, trainable=100.0, state=0.0, activations=12.0, entering=1.0, inputs=4.0, outputs=0.0, gradients=0.0
+)
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 BOUNDARIES = {"batch_size": 4, "recompute_boundaries": [0]}
 PREDICTED = MethodCase(LinearWeightPrediction(), OneFOneB())
@@ -207,11 +209,24 @@ def test_frozen_weights_count_once_and_have_no_gradients():
     for case in ("pipedream", "pipeoptim"):
         pipe = pipeline(net, [2], case)
         pipe.executor.train(batches(torch.randn(24, 4), torch.arange(24) % 4, 4), DrainInterval.whole(6))
-        sizes = StageSizes(weights=160.0, trainable=80.0, state=0.0, activations=0.0, entering=0.0, inputs=0.0)
+        sizes = StageSizes(160.0, 80.0, *[0.0] * 6)
         model = MemoryModel.of(settings(case, optimizer=SGD, train={"batch_size": 4, "ema": 0.9}))
         gradients_and_average = 2 * 80
         measured = pipe.stages[0].report()["weight_bytes_peak"]
         assert model.stage_bytes(StagePlace.row((1, 1))[0], sizes) == measured + gradients_and_average == 240 + 160
+
+
+def test_message_in_each_direction_takes_memory_until_it_has_arrived():
+    sent = replace(SIZES, outputs=8.0, gradients=4.0)
+
+    def more(case, **train):
+        model = MemoryModel.of(settings(case, optimizer=SGD, train={"batch_size": 4, **train}))
+        return model.stage_bytes(StagePlace(0, 3), sent) - model.stage_bytes(StagePlace(0, 3), SIZES)
+
+    assert more("pipedream") == 4  # the outputs are among the activations
+    assert more("gpipe", microbatches=4) == 4 / 4
+    assert more("timeprest", microbatches=2) == 4  # the gradients of a whole minibatch
+    assert more("gpipe", microbatches=4, recompute=True) == (4 + 8) / 4
 
 
 def test_average_of_weights_is_one_more_set():

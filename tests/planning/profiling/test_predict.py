@@ -1,11 +1,13 @@
 """Predictions of a model that is measured, for the stages that a run would have."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from support.cli import summary
 
 from pipetrain import cli
+from pipetrain.planning.costs.memory import MemoryRules
 from pipetrain.runner.config.composition import composed
 from pipetrain.runner.training.checkpoint.contents import Kind, load_tensors
 from pipetrain.runner.training.planned_run import plan_run
@@ -53,6 +55,17 @@ def trained(folder, *words):
     assert cli.carry_out(["run", *words, *running]) == 0
 
 
+def without_messages(monkeypatch):
+    """Predicts as if messages took no memory: a simulation has none."""
+    of_stage = MemoryRules.stage_bytes
+    monkeypatch.setattr(
+        MemoryRules, "stage_bytes", lambda rules, place, sizes: of_stage(rules, place, replace(sizes, **NO_MESSAGES))
+    )
+
+
+NO_MESSAGES = {"outputs": 0.0, "gradients": 0.0}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "steps", "beside"),
@@ -64,7 +77,8 @@ def trained(folder, *words):
     ],
     ids=["each alone", "two segments", "tied"],
 )
-def test_stages_take_the_memory_that_their_run_has(tmp_path, words, steps, beside):
+def test_stages_take_the_memory_that_their_run_has(tmp_path, monkeypatch, words, steps, beside):
+    without_messages(monkeypatch)
     found = predicted(tmp_path / "prediction", *words.split())
     trained(tmp_path / "run", *words.split(), f"train.max_steps={steps}")
     measured = [

@@ -37,9 +37,10 @@ def tried(layers, devices, memory):
                 weights = sum(each.weight_bytes for each in part)
                 times.append(max(slowest, 2 * (count - 1) / count * weights / 2) / count)
             held = [sum(each.weight_bytes for each in part) for part in parts]
+            sent = [0, *(layers[cut - 1].output_bytes for cut in cuts), 0]
             sizes = [
-                StageSizes(weights, weights, 0, sum(each.activation_bytes for each in part), 0, 0)
-                for weights, part in zip(held, parts, strict=True)
+                StageSizes(held[r], held[r], 0, sum(each.activation_bytes for each in part), 0, 0, sent[r + 1], sent[r])
+                for r, part in enumerate(parts)
             ]
             kept = map(memory.stage_bytes, StagePlace.row(counts), sizes)
             rooms = (min(each.memory_bytes for each in group) for group in groups)

@@ -14,10 +14,11 @@ from support.forking import forked
 from torch import nn
 from torch.multiprocessing import ProcessExitedException
 
-from pipetrain.engine.device_queue import HostCopy, lock_numbers, page_locked
+from pipetrain.engine.device_queue import lock_numbers, page_locked
 from pipetrain.engine.executors.feed import Uploads
 from pipetrain.engine.executors.messages.links import LinkGroups, Links
 from pipetrain.engine.executors.messages.transport import Transport, agreed_transport
+from pipetrain.runner.tracking.host_copies import HostCopy
 
 pytestmark = pytest.mark.slow
 

@@ -30,6 +30,8 @@ _TAGS = 2**30
 _LINK_SPEED = "PIPETRAIN_LINK_GIGABYTES_PER_S"
 """Variable that slows links down on purpose, to try on one machine what a slower network does to a pipeline."""
 _GIGA = 1e9
+_SMALL = 2**14
+"""Bytes up to which copying a tensor on both ends costs less than a transfer."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,38 @@ Receipt = Callable[[str], Tensors]
 
 Raises LostStageError if the peer is gone.
 """
+
+
+def transfers_of(sizes: Sequence[int]) -> list[list[int]]:
+    """Indices of the tensors in each transfer of a message, by their bytes: small ones together, others alone."""
+    small = [i for i, size in enumerate(sizes) if 0 < size <= _SMALL]
+    large = [[i] for i, size in enumerate(sizes) if size > _SMALL]
+    return [small, *large] if small else large
+
+
+class Arrival:
+    """Memory for a message.
+
+    Attributes:
+        buffers: bytes that each transfer writes.
+    """
+
+    def __init__(self, specs: Sequence[Spec], device: torch.device) -> None:
+        self._tensors = tuple(spec.empty(device) for spec in specs)
+        places = [bytes_of(tensor) for tensor in self._tensors]
+        self._parts = [[places[i] for i in part] for part in transfers_of([place.nbytes for place in places])]
+        self.buffers = [part[0] if len(part) == 1 else _packed_like(part) for part in self._parts]
+
+    def unpacked(self) -> Tensors:
+        """The tensors, once the transfers are complete; each has memory to itself."""
+        for part, buffer in zip(self._parts, self.buffers, strict=True):
+            if len(part) > 1:
+                torch._foreach_copy_(part, buffer.split([each.nbytes for each in part]))
+        return self._tensors
+
+
+def _packed_like(part: Sequence[Tensor]) -> Tensor:
+    return part[0].new_empty(sum(each.nbytes for each in part))
 
 
 class LinkGroups(NamedTuple):
@@ -189,13 +223,12 @@ class HostLink(Link):
 
     @override
     def expect(self, specs: Sequence[Spec]) -> Receipt:
-        buffers = [spec.empty(torch.device("cpu")) for spec in specs]
-        payload = self.groups.payload
-        transfers = [self.start_receiving(bytes_of(each), payload) for each in buffers if each.numel()]
+        arrival = Arrival(specs, torch.device("cpu"))
+        under_way = [self.start_receiving(each, self.groups.payload) for each in arrival.buffers]
 
         def take(what: str) -> Tensors:
-            self.wait(transfers, what)
-            return tuple(buffer.to(self._device, non_blocking=True) for buffer in buffers)
+            self.wait(under_way, what)
+            return tuple(tensor.to(self._device, non_blocking=True) for tensor in arrival.unpacked())
 
         return take
 
@@ -247,14 +280,14 @@ class DeviceLink(Link):
         """Posts the receives, and has the computation wait for them; the host only waits for the message before."""
         self._links.catch_up(what)
         with self._links.arrivals.entered(), lost_stage_on_error(self.stage, direct=True):
-            buffers = [spec.empty(self._device) for spec in specs]
-            for buffer in buffers:
-                if buffer.numel():
-                    _started(dist.irecv(bytes_of(buffer), self.peer, self.groups.payload)).wait()
+            arrival = Arrival(specs, self._device)
+            for buffer in arrival.buffers:
+                _started(dist.irecv(buffer, self.peer, self.groups.payload)).wait()
+            tensors = arrival.unpacked()
             arrived = event(self._device)
         self._links.took(arrived)
-        self._links.arrivals.hand_over(buffers)
-        return tuple(buffers)
+        self._links.arrivals.hand_over(tensors)
+        return tensors
 
 
 def bytes_of(tensor: Tensor) -> Tensor:

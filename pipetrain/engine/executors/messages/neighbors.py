@@ -129,8 +129,9 @@ class Neighbors(Ports):
     def send(self, kind: Kind, microbatch: BackwardId, tensors: Tensors) -> None:
         target = self._stage.index + (-1 if kind is Kind.BACKWARD else 1)
         link = kind, self._peer(target, microbatch)
-        self.outgoing[link].send(self._keys[microbatch], tensors)
+        self.outgoing[link].send(self._keys[microbatch], tensors, self._stage.kept_outputs(*microbatch))
         self.outgoing[link].settle(self._kept[link])
+        self._stage.count_messages(sum(outbox.pending_bytes for outbox in self.outgoing.values()))
 
     @override
     def norms(self, _this: Round, norm: Tensor) -> list[Tensor]:

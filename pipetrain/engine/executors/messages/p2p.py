@@ -1,8 +1,9 @@
 """Messages between neighboring stages: tuples of tensors of any shape, received ahead, sent without waiting."""
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -10,10 +11,10 @@ from torch import Tensor
 from pipetrain.engine.data.loader import microbatch_sizes
 from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.errors import RunError
-from pipetrain.engine.executors.messages.links import Link, Receipt, Spec, Transfer, bytes_of
+from pipetrain.engine.executors.messages.links import Link, Receipt, Spec, Transfer, bytes_of, transfers_of
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.stage.module import BackwardId
-from pipetrain.engine.tensors import Tensors, dense
+from pipetrain.engine.tensors import Tensors, dense, storage_pointers
 
 Key = Hashable
 """Key that determines a message's shapes: of the messages with one key, only the first announces its shapes.
@@ -34,24 +35,25 @@ def encode(specs: Sequence[Spec]) -> Tensor:
     Raises:
         ValueError: more tensors or dimensions than a header holds.
     """
-    words = [len(specs)]
+    words: list[int] = []
     for spec in specs:
         words += [_DTYPES.index(spec.dtype), len(spec.shape), *spec.shape, *spec.stride]
-    if len(words) > _HEADER_WORDS:
+    if len(words) >= _HEADER_WORDS:
         raise ValueError(
-            f"a cut with {len(specs)} tensors: the shapes of one message take at most {_HEADER_WORDS} words"
+            f"a cut with {len(specs)} tensors: the shapes of one message take less than {_HEADER_WORDS} words"
         )
-    return torch.tensor(words + [0] * (_HEADER_WORDS - len(words)))
+    header = torch.zeros(_HEADER_WORDS, dtype=torch.int64)
+    header[: len(words) + 1] = torch.tensor([len(words), *words])
+    return header
 
 
 def decode(header: Tensor) -> tuple[Spec, ...]:
     """The inverse of `encode`."""
-    words = iter(header.tolist())
+    words = iter(header[1 : 1 + int(header[0])].tolist())
     specs = []
-    for _ in range(next(words)):
-        dtype, dimensions = _DTYPES[next(words)], next(words)
-        shape = tuple(next(words) for _ in range(dimensions))
-        specs.append(Spec(shape, tuple(next(words) for _ in range(dimensions)), dtype))
+    for dtype, dimensions in zip(words, words, strict=False):
+        shape, stride = (tuple(islice(words, dimensions)) for _ in range(2))
+        specs.append(Spec(shape, stride, _DTYPES[dtype]))
     return tuple(specs)
 
 
@@ -63,14 +65,14 @@ class Outgoing:
         self._what = what
         self._specs: dict[Key, tuple[Spec, ...]] = {}
         self._coming: deque[Key] = deque()
-        self._pending: deque[list[tuple[Tensor, Transfer]]] = deque()
+        self._pending: deque[tuple[list[tuple[Tensor, Transfer]], int]] = deque()
 
     def begin(self, keys: Iterable[Key]) -> None:
         """Sets the messages that the peer expects, in order."""
         self._coming = deque(keys)
 
-    def send(self, key: Key, tensors: Tensors) -> None:
-        """Sends one message of `key`.
+    def send(self, key: Key, tensors: Tensors, kept: Set[int] = frozenset()) -> None:
+        """Sends one message of `key`; the stage keeps the storages at the addresses `kept` in any case.
 
         Raises:
             RunError: its shapes differ from the key's first message; the peer would misread it.
@@ -90,10 +92,18 @@ class Outgoing:
                 "in shape need minibatches of the split's own (`batches`), and a layer's output shape may depend on "
                 "its input's shape alone"
             )
-        self._pending.append(message + self._payload(tensors))
+        payload, devices = self._payload(tensors), {tensor.device for tensor in tensors}
+        own = [each for each, _ in payload if each.device in devices and not storage_pointers([each]) <= kept]
+        self._pending.append((message + payload, sum(each.nbytes for each in own)))
+
+    @property
+    def pending_bytes(self) -> int:
+        """Number of bytes that the stage's device keeps for messages alone, which may be on their way."""
+        return sum(size for _, size in self._pending)
 
     def _payload(self, tensors: Tensors) -> list[tuple[Tensor, Transfer]]:
-        return [self._link.send(bytes_of(tensor)) for tensor in tensors if tensor.numel()]
+        parts = [[bytes_of(tensors[i]) for i in part] for part in transfers_of([each.nbytes for each in tensors])]
+        return [self._link.send(part[0] if len(part) == 1 else torch.cat(part)) for part in parts]
 
     def fill(self) -> None:
         """Ends the receives that the peer has posted for messages that will not be sent, with zeros."""
@@ -101,19 +111,20 @@ class Outgoing:
             key = self._coming.popleft()
             if key is None or key not in self._specs:
                 header = encode(())
-                self._pending.append([(header, self._link.start_sending(header, self._link.groups.headers))])
+                self._pending.append(([(header, self._link.start_sending(header, self._link.groups.headers))], 0))
                 break
             if self._link.posts_ahead:
                 zeros = tuple(spec.empty(torch.device("cpu")).zero_() for spec in self._specs[key])
-                self._pending.append(self._payload(zeros))
+                self._pending.append((self._payload(zeros), 0))
         self._coming.clear()
 
     def settle(self, keep: int) -> None:
         """Frees the buffers of the oldest messages that have arrived; waits for all but the newest `keep`."""
-        while len(self._pending) > keep:
-            self._link.wait((transfer for _, transfer in self._pending.popleft()), f"{self._what} to be taken")
-        while self._pending and all(self._link.has_ended(transfer) for _, transfer in self._pending[0]):
+        while self._pending and all(self._link.has_ended(transfer) for _, transfer in self._pending[0][0]):
             self._pending.popleft()
+        while len(self._pending) > keep:
+            sent, _ = self._pending.popleft()
+            self._link.wait((transfer for _, transfer in sent), f"{self._what} to be taken")
 
 
 @dataclass

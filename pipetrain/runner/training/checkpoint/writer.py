@@ -13,9 +13,9 @@ from torch import Tensor
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.files import strict_json
 from pipetrain.runner.tracking.files import naming, sync
+from pipetrain.runner.tracking.host_copies import host_copies
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint import index, manifest, store, tensor_file
-from pipetrain.runner.training.checkpoint.host_copies import host_copies
 from pipetrain.runner.training.checkpoint.manifest import FileEntry
 from pipetrain.runner.training.checkpoint.store import OLD, PARTIAL
 

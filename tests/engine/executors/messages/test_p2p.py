@@ -268,3 +268,29 @@ def test_buffers_that_have_arrived_are_freed_before_they_must_have():
     assert not link.waits
     out.settle(0)
     assert link.waits == 1
+
+
+def test_small_tensors_of_a_message_travel_together():
+    link, sizes = Polled(), []
+    link.send = lambda tensor: sizes.append(tensor.nbytes) or (tensor, 1)
+    Outgoing(link, "activations").send("key", (torch.ones(2), torch.ones(9000), torch.empty(0), torch.tensor(3)))
+    assert sizes == [8 + 8, 36000]
+    Outgoing(link, "activations").send("key", (torch.ones(9000), torch.ones(3)))
+    assert sizes[2:] == [12, 36000]
+
+
+def test_bytes_of_messages_under_way_are_those_that_nothing_else_keeps():
+    link, kept = Polled(), torch.ones(5)
+    out = Outgoing(link, "activations")
+    out.send("key", (torch.ones(3), kept), {kept.untyped_storage().data_ptr()})
+    assert out.pending_bytes == 12 + 20  # in one transfer, with a copy
+    link.ended = 1
+    out.settle(4)
+    assert out.pending_bytes == 0
+    kept = torch.ones(9000)
+    out.send("alone", (torch.ones(3), kept), {kept.untyped_storage().data_ptr()})
+    assert out.pending_bytes == 12
+    out.send("alone", (torch.ones(3), kept))
+    assert out.pending_bytes == 12 + 12 + 36000
+    out.settle(0)
+    assert out.pending_bytes == 0

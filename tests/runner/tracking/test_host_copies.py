@@ -1,10 +1,10 @@
-"""Copies for a checkpoint: of their own size, through little page-locked memory."""
+"""Copies in host memory: of losses, while the host continues, and of checkpoints, through little page-locked memory."""
 
 import pytest
 import torch
 
-from pipetrain.runner.training.checkpoint import host_copies as copying
-from pipetrain.runner.training.checkpoint.host_copies import host_copies
+from pipetrain.runner.tracking import host_copies as copying
+from pipetrain.runner.tracking.host_copies import HostCopy, host_copies
 
 TENSORS = [
     torch.arange(1000.0),
@@ -61,3 +61,21 @@ def test_copies_of_a_device_pass_through_two_blocks_in_turn(device):
 def test_no_memory_is_locked_for_nothing(device):
     assert host_copies([]) == []
     assert device.locked == []
+
+
+def test_copy_keeps_values_and_memory_order():
+    for tensor in (torch.arange(6.0).reshape(2, 3).t(), torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)):
+        expected = tensor.clone()
+        copy = HostCopy(tensor)
+        tensor.zero_()
+        assert torch.equal(copy.take(), expected)
+        assert copy.take().stride() == expected.stride()
+
+
+def test_copy_from_a_device_waits_once_and_reuses_memory(device):
+    first = HostCopy(torch.arange(3.0))
+    assert (device.waited, device.locked) == (0, [12])
+    assert (first.take().tolist(), device.waited) == ([0.0, 1.0, 2.0], 1)
+    again = HostCopy(torch.tensor(7), first.memory)
+    assert (again.take().item(), again.memory.data_ptr()) == (7, first.memory.data_ptr())
+    assert device.locked == [12]

@@ -1,4 +1,4 @@
-"""Copies of tensors in host memory, which a checkpoint is written from while training continues."""
+"""Copies of tensors in host memory: of losses on their way, and of what a checkpoint is written from."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,6 +12,34 @@ from pipetrain.engine.tensors import dense, flat
 BLOCK_BYTES = 2**25
 """Size of a block of page-locked memory."""
 _BLOCKS = 2
+
+
+class HostCopy:
+    """A copy of a tensor in host memory, page-locked if it comes from a device, made while the host continues.
+
+    Args:
+        tensor: to copy; a CPU tensor is copied immediately.
+        memory: of an earlier copy, which is no longer read, or from `page_locked`. None takes some for a tensor of a
+            device, which may wait for the whole device.
+
+    Attributes:
+        memory: page-locked, that the copy is in; None if it needs none.
+    """
+
+    def __init__(self, tensor: Tensor, memory: Tensor | None = None) -> None:
+        if queues(tensor.device):
+            memory = page_locked(tensor.nbytes) if memory is None else memory
+            place = memory[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        else:
+            place = torch.empty_like(tensor)
+        self.memory = memory
+        self._copy = place.copy_(tensor.detach(), non_blocking=True)
+        self._copied = event(tensor.device)
+
+    def take(self) -> Tensor:
+        """The copy, once it is complete; blocks the host until then."""
+        self._copied.synchronize()
+        return self._copy
 
 
 def host_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
