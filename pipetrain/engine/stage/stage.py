@@ -66,6 +66,9 @@ class _InFlight:
 class Stage(BaseStage):
     """One stage of the pipeline: the layers of the chain in `bounds`, the last one exclusive."""
 
+    message_bytes = 0
+    """Bytes of sent messages that may be under way, which count with the activations."""
+
     def __init__(
         self,
         index: int,
@@ -91,7 +94,7 @@ class Stage(BaseStage):
         self.scaler = LossScaler() if training.arithmetic.scales_loss else None
         super().__init__(index, dict(self.module.named_parameters()), training)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
-        self._bytes_in_flight = self._message_bytes = 0
+        self._bytes_in_flight = 0
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
         self._casts = CastRecognition()
@@ -231,12 +234,7 @@ class Stage(BaseStage):
         """Counts `more` bytes of activations in flight."""
         self._bytes_in_flight += more
         peak = self.measurements.activation_bytes_peak
-        self.measurements.activation_bytes_peak = max(peak, self._bytes_in_flight + self._message_bytes)
-
-    def count_messages(self, size: int) -> None:
-        """Counts, beside the activations, the bytes of sent messages that may be on their way, of now."""
-        self._message_bytes = size
-        self._hold(0)
+        self.measurements.activation_bytes_peak = max(peak, self._bytes_in_flight + self.message_bytes)
 
     def kept_outputs(self, minibatch: int, microbatch: int | None) -> set[int]:
         """Addresses of the outputs of a forward that are kept for its backward; none after a backward."""

@@ -170,11 +170,10 @@ def test_activation_bytes_count_all_microbatches_in_flight(activations):
 def test_messages_under_way_count_beside_activations():
     stage, one = stage_of(nn.Linear(6, 5), nn.ReLU(), index=1), 4 * (3 * 6 + 3 * 5)
     (output,) = stage.forward((0, 0), (torch.randn(3, 6),), WeightRead(0), Activations.KEPT, store=False)
-    stage.count_messages(100)
-    stage.count_messages(7)
-    assert stage.report()["activation_bytes_peak"] == one + 100
-    stage.forward((1, 0), (torch.randn(3, 6),), WeightRead(0), Activations.DROPPED, store=True)
-    stage.count_messages(0)
+    stage.message_bytes = 100
+    stage.forward((1, 0), (torch.randn(3, 6),), WeightRead(0), Activations.DROPPED, store=False)
+    stage.message_bytes = 7
+    stage.forward((2, 0), (torch.randn(3, 6),), WeightRead(0), Activations.DROPPED, store=False)
     assert stage.report()["activation_bytes_peak"] == one + 100
     assert stage.kept_outputs(0, 0) == {output.untyped_storage().data_ptr()}
     assert stage.kept_outputs(0, None) == stage.kept_outputs(1, 0) == set()

@@ -64,33 +64,24 @@ Raises LostStageError if the peer is gone.
 def transfers_of(sizes: Sequence[int]) -> list[list[int]]:
     """Indices of the tensors in each transfer of a message, by their bytes: small ones together, others alone."""
     small = [i for i, size in enumerate(sizes) if 0 < size <= _SMALL]
-    large = [[i] for i, size in enumerate(sizes) if size > _SMALL]
-    return [small, *large] if small else large
+    return [part for part in (small, *([i] for i, size in enumerate(sizes) if size > _SMALL)) if part]
 
 
 class Arrival:
-    """Memory for a message.
-
-    Attributes:
-        buffers: bytes that each transfer writes.
-    """
+    """Memory for a message; each transfer writes the bytes of one of the `buffers`."""
 
     def __init__(self, specs: Sequence[Spec], device: torch.device) -> None:
         self._tensors = tuple(spec.empty(device) for spec in specs)
         places = [bytes_of(tensor) for tensor in self._tensors]
         self._parts = [[places[i] for i in part] for part in transfers_of([place.nbytes for place in places])]
-        self.buffers = [part[0] if len(part) == 1 else _packed_like(part) for part in self._parts]
+        self.buffers = [part[0] if len(part) == 1 else part[0].new_empty(sum(map(len, part))) for part in self._parts]
 
     def unpacked(self) -> Tensors:
         """The tensors, once the transfers are complete; each has memory to itself."""
         for part, buffer in zip(self._parts, self.buffers, strict=True):
             if len(part) > 1:
-                torch._foreach_copy_(part, buffer.split([each.nbytes for each in part]))
+                torch._foreach_copy_(part, buffer.split([*map(len, part)]))
         return self._tensors
-
-
-def _packed_like(part: Sequence[Tensor]) -> Tensor:
-    return part[0].new_empty(sum(each.nbytes for each in part))
 
 
 class LinkGroups(NamedTuple):

@@ -131,7 +131,7 @@ class Neighbors(Ports):
         link = kind, self._peer(target, microbatch)
         self.outgoing[link].send(self._keys[microbatch], tensors, self._stage.kept_outputs(*microbatch))
         self.outgoing[link].settle(self._kept[link])
-        self._stage.count_messages(sum(outbox.pending_bytes for outbox in self.outgoing.values()))
+        self._stage.message_bytes = sum(outbox.pending_bytes for outbox in self.outgoing.values())
 
     @override
     def norms(self, _this: Round, norm: Tensor) -> list[Tensor]:

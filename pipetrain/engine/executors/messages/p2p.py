@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,6 +58,14 @@ def decode(header: Tensor) -> tuple[Spec, ...]:
     return tuple(specs)
 
 
+class _UnderWay(NamedTuple):
+    """A transfer, with what must be kept until it ends, and how many bytes of that the device keeps for it alone."""
+
+    kept: Tensor
+    end: Transfer
+    bytes: int = 0
+
+
 class Outgoing:
     """Messages to a neighbor. `send` never waits for the peer; `settle` drops what has surely arrived."""
 
@@ -65,7 +74,7 @@ class Outgoing:
         self._what = what
         self._specs: dict[Key, tuple[Spec, ...]] = {}
         self._coming: deque[Key] = deque()
-        self._pending: deque[tuple[list[tuple[Tensor, Transfer]], int]] = deque()
+        self._pending: deque[list[_UnderWay]] = deque()
 
     def begin(self, keys: Iterable[Key]) -> None:
         """Sets the messages that the peer expects, in order."""
@@ -84,47 +93,52 @@ class Outgoing:
         message = []
         if key is None or key not in self._specs:
             self._specs[key] = specs
-            header = encode(specs)
-            message.append((header, self._link.start_sending(header, self._link.groups.headers)))
+            message.append(self._header(specs))
         elif specs != self._specs[key]:
             raise RunError(
                 f"{self._what} for microbatches {key} changed from {self._specs[key]} to {specs}; samples that differ "
                 "in shape need minibatches of the split's own (`batches`), and a layer's output shape may depend on "
                 "its input's shape alone"
             )
-        payload, devices = self._payload(tensors), {tensor.device for tensor in tensors}
-        own = [each for each, _ in payload if each.device in devices and not storage_pointers([each]) <= kept]
-        self._pending.append((message + payload, sum(each.nbytes for each in own)))
+        self._pending.append(message + self._payload(tensors, kept))
 
     @property
     def pending_bytes(self) -> int:
-        """Number of bytes that the stage's device keeps for messages alone, which may be on their way."""
-        return sum(size for _, size in self._pending)
+        """Number of bytes that the stage's device keeps for transfers alone, which may be under way."""
+        return sum(sent.bytes for message in self._pending for sent in message)
 
-    def _payload(self, tensors: Tensors) -> list[tuple[Tensor, Transfer]]:
-        parts = [[bytes_of(tensors[i]) for i in part] for part in transfers_of([each.nbytes for each in tensors])]
-        return [self._link.send(part[0] if len(part) == 1 else torch.cat(part)) for part in parts]
+    def _header(self, specs: Sequence[Spec]) -> _UnderWay:
+        header = encode(specs)
+        return _UnderWay(header, self._link.start_sending(header, self._link.groups.headers))
+
+    def _payload(self, tensors: Tensors, kept: Set[int] = frozenset()) -> list[_UnderWay]:
+        payload = []
+        for part in transfers_of([tensor.nbytes for tensor in tensors]):
+            content = [bytes_of(tensors[i]) for i in part]
+            sent, end = self._link.send(content[0] if len(part) == 1 else torch.cat(content))
+            alone = sent.device == content[0].device and not storage_pointers([sent]) <= kept
+            payload.append(_UnderWay(sent, end, sent.nbytes if alone else 0))
+        return payload
 
     def fill(self) -> None:
         """Ends the receives that the peer has posted for messages that will not be sent, with zeros."""
         for _ in range(min(self._link.ahead, len(self._coming))):
             key = self._coming.popleft()
             if key is None or key not in self._specs:
-                header = encode(())
-                self._pending.append(([(header, self._link.start_sending(header, self._link.groups.headers))], 0))
+                self._pending.append([self._header(())])
                 break
             if self._link.posts_ahead:
                 zeros = tuple(spec.empty(torch.device("cpu")).zero_() for spec in self._specs[key])
-                self._pending.append((self._payload(zeros), 0))
+                self._pending.append(self._payload(zeros))
         self._coming.clear()
 
     def settle(self, keep: int) -> None:
-        """Frees the buffers of the oldest messages that have arrived; waits for all but the newest `keep`."""
-        while self._pending and all(self._link.has_ended(transfer) for _, transfer in self._pending[0][0]):
-            self._pending.popleft()
+        """Frees the buffers that are known to have arrived; waits for all messages but the newest `keep`."""
+        for message in self._pending:
+            message[:] = [sent for sent in message if not self._link.has_ended(sent.end)]
         while len(self._pending) > keep:
-            sent, _ = self._pending.popleft()
-            self._link.wait((transfer for _, transfer in sent), f"{self._what} to be taken")
+            if message := self._pending.popleft():
+                self._link.wait((sent.end for sent in message), f"{self._what} to be taken")
 
 
 @dataclass

@@ -270,6 +270,19 @@ def test_buffers_that_have_arrived_are_freed_before_they_must_have():
     assert link.waits == 1
 
 
+def test_header_that_may_be_on_its_way_keeps_no_payload():
+    link = Polled()
+    link.has_ended = lambda transfer: not callable(transfer)  # Gloo does not tell of the header
+    out = Outgoing(link, "activations")
+    for _ in range(3):
+        out.send(None, (torch.ones(3),))
+        out.settle(4)
+    assert [each() for each in link.sent] == [None] * 3
+    assert (out.pending_bytes, link.waits) == (0, 0)
+    out.settle(0)
+    assert link.waits == 3
+
+
 def test_small_tensors_of_a_message_travel_together():
     link, sizes = Polled(), []
     link.send = lambda tensor: sizes.append(tensor.nbytes) or (tensor, 1)
