@@ -131,9 +131,12 @@ class TiedMessages(TiedGradients):
             source, target = process_of(a), process_of(b)
             if source == target:
                 continue
-            payload = transport.new_group(sorted((source, target)))
-            transport.connect(source, target, payload)
-            groups = LinkGroups(payload, transport.control_group())  # each link counts its headers by itself
+            ends = sorted((source, target))
+            payload = transport.new_group(ends)
+            # each link counts its headers by itself
+            groups = LinkGroups(payload, transport.control_group(ends) if transport.direct else payload)
+            if rank in ends:
+                transport.connect(source, target, *groups)
             self._names[a, b] = [tie.name for tie in ties if {a, b} <= set(tie.stages)]
             what = "gradients of shared weights"
             if rank == source:

@@ -1,6 +1,7 @@
 """The stages of this process under a schedule of torch.distributed.pipelining, which that library carries out."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -55,6 +56,11 @@ class TorchPipeliningExecutor(ManyProcesses):
         # every process makes all groups, in one order, as torch requires
         self._relay = Relay(stages, self._placement, hooks.waiting)
         self._group = self.transport.new_group()
+        if not self.transport.direct:  # the library's sends do not expect to wait for the receiver's first call
+            processes = [*map(self._placement.process_of, range(self.num_stages))]
+            for source, target in dict.fromkeys(pairwise(processes)):
+                if source != target:
+                    self.transport.connect(source, target, self._group)
         self._tied = TiedMessages(stages, self._placement.process_of, Links(self.transport, hooks.waiting))
         self._pipes: dict[tuple[str, int], Pipe] = {}
         schedules = [phase.rules.schedule for phase in phases]

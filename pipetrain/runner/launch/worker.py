@@ -18,7 +18,7 @@ from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.failure import Failure
 from pipetrain.engine.stage.measurements import reset_peak_memory
-from pipetrain.runner.launch import process_exit
+from pipetrain.runner.launch import open_files, process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.runner.launch.graceful_stop import drain_on_signal
 from pipetrain.runner.launch.peer_monitor import PeerMonitor
@@ -157,6 +157,12 @@ def main(
     keep_freed_memory()
     activity = watchdog.activity
     try:
+        open_files.allow_open_files(job, watchdog.process)
+    except RunError as error:
+        if folder is not None:  # else the run directory may be another one
+            _leave_note(job.run, watchdog.process, error)
+        raise
+    try:
         with activity.wait("the other processes"):
             job, start, transport = join(job, folder)
     except LostStageError as error:
@@ -188,11 +194,13 @@ def main(
 
 def _leave_note(run: RunDirectory, rank: int, error: BaseException) -> FailureNote:
     """Leaves the note of a worker that raised an exception or lost another worker, and returns it."""
-    if isinstance(error, LostStageError):
-        failure = Failure.of(error.__cause__ or error)  # torch's message
+    is_lost = isinstance(error, LostStageError)
+    failure = Failure.of(error.__cause__ or error if is_lost else error)  # torch's message
+    if line := open_files.explained(failure.line):
+        note = FailureNote(FailureKind.FAILED, line, failure.traceback)
+    elif is_lost:
         note = FailureNote(FailureKind.LOST, f"{error} ({failure.line})", failure.traceback)
     else:
-        failure = Failure.of(error)
         note = FailureNote(FailureKind.FAILED, failure.line, failure.traceback)
     note.leave(run, rank)
     return note

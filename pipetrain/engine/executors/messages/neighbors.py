@@ -50,7 +50,7 @@ class Neighbors(Ports):
 
         self.incoming: dict[tuple[Kind, int], Incoming] = {}
         self.outgoing: dict[tuple[Kind, int], Outgoing] = {}
-        for before, behind in _pairs(replicas):
+        for before, behind in connection_order(replicas):
             if behind == worker:
                 name = replicas.name(before)
                 self.incoming[Kind.FORWARD, before] = Incoming(link(before, forward=True), f"activations from {name}")
@@ -144,15 +144,18 @@ class Neighbors(Ports):
         return [norm for norm, (_, replica) in zip(norms, self._replicas.places, strict=True) if replica == 0]
 
 
-def _pairs(replicas: Replicas) -> list[Pair]:
-    """Workers of neighboring stages that share minibatches, in the order of the first that they share."""
+def connection_order(replicas: Replicas) -> list[Pair]:
+    """Workers of neighboring stages that share minibatches: of every second stage and its next one, then the rest.
+
+    In this order all pairs of either half can connect at the same time, as far as no worker is in two of them.
+    """
     counts = replicas.counts
-    pairs = (
+    before = range(len(counts) - 1)
+    return [
         (replicas.worker(stage, t), replicas.worker(stage + 1, t))
-        for stage in range(len(counts) - 1)
+        for stage in (*before[::2], *before[1::2])
         for t in range(math.lcm(counts[stage], counts[stage + 1]))
-    )
-    return list(dict.fromkeys(pairs))
+    ]
 
 
 def groups_of_neighbors(replicas: Replicas, links: Links) -> dict[tuple[Pair, bool], LinkGroups]:
@@ -160,13 +163,16 @@ def groups_of_neighbors(replicas: Replicas, links: Links) -> dict[tuple[Pair, bo
 
     Every process makes all of them, in one order, as torch requires.
     """
-    transport, rank, pairs = links.transport, dist.get_rank(), _pairs(replicas)
-    both = {forward: transport.control_group() for forward in (True, False)}
-    if not transport.direct:
-        return {(pair, forward): LinkGroups(both[forward], both[forward]) for pair in pairs for forward in both}
-    groups = {(pair, forward): transport.new_group(pair) for pair in pairs for forward in both}
-    for (pair, forward), group in groups.items():
+    transport, rank = links.transport, dist.get_rank()
+    ways = [(pair, forward) for pair in connection_order(replicas) for forward in (True, False)]
+    if transport.direct:
+        headers = transport.control_group()  # of both directions: each process counts what it sends to a peer
+        groups = {way: LinkGroups(transport.new_group(way[0]), headers) for way in ways}
+    else:
+        meshes = {forward: transport.new_group() for forward in (True, False)}
+        groups = {way: LinkGroups(meshes[way[1]], meshes[way[1]]) for way in ways}
+    for (pair, forward), each in groups.items():
         if rank in pair:
             source, target = pair if forward else pair[::-1]
-            transport.connect(source, target, group)
-    return {(pair, forward): LinkGroups(group, both[forward]) for (pair, forward), group in groups.items()}
+            transport.connect(source, target, *each)
+    return groups

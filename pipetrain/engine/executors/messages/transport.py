@@ -10,7 +10,6 @@ import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -50,6 +49,8 @@ _ENVIRONMENT = {
     # what torch sleeps four times over before an error of NCCL's ends a process
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000",
 }
+_ON_DEMAND = "TORCH_GLOO_LAZY_INIT"
+"""Has Gloo connect the processes of a group that exchange messages, in their first one, instead of all of them."""
 _EARLIER_NAMES = {"PYTORCH_ALLOC_CONF": "PYTORCH_CUDA_ALLOC_CONF"}
 
 
@@ -85,19 +86,21 @@ class Transport:
         """A process group for what travels in host memory; every process of the run calls it."""
         return _new_group(ranks, _GLOO)
 
-    def connect(self, source: int, target: int, group: dist.ProcessGroup) -> None:
+    def connect(
+        self, source: int, target: int, payload: dist.ProcessGroup, headers: dist.ProcessGroup | None = None
+    ) -> None:
         """Connects two processes for messages from `source` to `target`; both call it, any other may.
 
         NCCL connects each direction in its first send and receive, which block the host of either process until
-        its peer has made its call. All processes connect their groups in one order, so that they never wait in a ring.
+        its peer has made its call; so does Gloo, for both directions at once. All processes connect their groups in one
+        order, so that they never wait in a ring.
         """
-        if not self.direct:
-            return
-        with control.lost_stage_on_error(direct=True):
-            if dist.get_rank() == source:
-                dist.send(torch.zeros(1, device=self.device), target, group)
-            elif dist.get_rank() == target:
-                dist.recv(torch.zeros(1, device=self.device), source, group)
+        for group, device in {headers or payload: torch.device("cpu"), payload: self.buffers}.items():
+            with control.lost_stage_on_error(direct=device.type != "cpu"):
+                if dist.get_rank() == source:
+                    dist.send(torch.zeros(1, device=device), target, group)
+                elif dist.get_rank() == target:
+                    dist.recv(torch.zeros(1, device=device), source, group)
 
     def connect_all(self, group: dist.ProcessGroup) -> None:
         """Connects all processes of a group for `all_to_all_single`; all of them call it."""
@@ -139,10 +142,10 @@ class DeviceIdentity:
             os.environ.get("NCCL_HOSTID", ""),
         )  # fmt: skip
 
-    def is_same_gpu(self, other: DeviceIdentity) -> bool:
-        """True if the other process computes on the same GPU."""
-        same_slot = self.bus != "" and (self.machine, self.bus) == (other.machine, other.bus)
-        return self.uuid == other.uuid or same_slot
+    @property
+    def places(self) -> list[tuple[str, ...]]:
+        """Names of its GPU; processes that have one in common compute on the same GPU."""
+        return [(self.uuid,), *([(self.machine, self.bus)] if self.bus else [])]
 
     @property
     def is_instance(self) -> bool:
@@ -165,7 +168,8 @@ def agreed_transport(device: torch.device) -> Transport:
 
 
 def set_environment(kind: str) -> None:
-    """Sets the variables of CUDA and NCCL, before their first call, unless the user has, for a kind of device."""
+    """Sets variables of Gloo, CUDA and NCCL before their first call, for a kind of device, unless the user has."""
+    os.environ.setdefault(_ON_DEMAND, "1")
     if kind != "cpu":
         for name, value in _ENVIRONMENT.items():
             if _EARLIER_NAMES.get(name, name) not in os.environ:
@@ -205,13 +209,16 @@ def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
 
 def _backend_of_gpus(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
     """As `_backend`, of GPUs that NCCL connects unless two processes share one."""
-    sharing = [pair for pair in combinations(enumerate(identities), 2) if pair[0][1].is_same_gpu(pair[1][1])]
-    for (i, first), (j, second) in sharing:
-        if first.nccl_host == second.nccl_host:
-            return _GLOO, f"processes {i} and {j} share a GPU"
-    for (i, _), (j, _) in sharing:
-        return _NCCL, f"processes {i} and {j} share a GPU, but differ in NCCL_HOSTID"
-    return _NCCL, "each process has a GPU of its own"
+    reason = "each process has a GPU of its own"
+    first: dict[tuple[str, ...], int] = {}
+    of_host: dict[tuple[tuple[str, ...], str], int] = {}
+    for j, identity in enumerate(identities):
+        for place in identity.places:
+            if (i := of_host.setdefault((place, identity.nccl_host), j)) != j:
+                return _GLOO, f"processes {i} and {j} share a GPU"
+            if (i := first.setdefault(place, j)) != j:
+                reason = f"processes {i} and {j} share a GPU, but differ in NCCL_HOSTID"
+    return _NCCL, reason
 
 
 def _new_group(ranks: Sequence[int] | None, backend: str, options: Any = None) -> dist.ProcessGroup:

@@ -1,5 +1,6 @@
 """Which transport processes have, by the devices that they compute on, and what it sets."""
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -9,10 +10,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from support.forking import forked
 
 import pipetrain
 from pipetrain.engine.executors.messages import transport
-from pipetrain.engine.executors.messages.transport import DeviceIdentity, set_environment, transport_between
+from pipetrain.engine.executors.messages.control import all_gather_json
+from pipetrain.engine.executors.messages.links import Links
+from pipetrain.engine.executors.messages.neighbors import groups_of_neighbors
+from pipetrain.engine.executors.messages.transport import (
+    DeviceIdentity,
+    Transport,
+    set_environment,
+    transport_between,
+)
+from pipetrain.engine.schedules import Replicas
 
 CUDA = torch.device("cuda", 0)
 
@@ -76,6 +87,32 @@ def test_user_environment_is_kept_and_that_of_cpu_unset(monkeypatch):
     set_environment("cuda")
     assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "8"
     assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == "0"
+
+
+def note_sockets(rank, folder, count):
+    """Leaves the number of sockets of a process that has connected to its neighbors and taken part in collectives."""
+    set_environment("cpu")
+    transport.use_interface()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
+    groups_of_neighbors(Replicas.one_each(count), Links(Transport(torch.device("cpu"))))
+    assert all_gather_json(rank) == list(range(count))
+    sockets = 0
+    for file in [*Path("/proc/self/fd").iterdir()]:
+        with contextlib.suppress(FileNotFoundError):  # the folder itself
+            sockets += str(file.readlink()).startswith("socket:")
+    (folder / f"{rank}").write_text(str(sockets))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_processes_connect_to_their_neighbors_alone(tmp_path):
+    most = []
+    for count in (3, 6):
+        folder = tmp_path / f"{count}"
+        folder.mkdir()
+        forked(note_sockets, folder, count, count=count)
+        most.append(max(int((folder / f"{rank}").read_text()) for rank in range(count)))
+    assert most[0] == most[1]
 
 
 def test_one_module_knows_the_name_of_the_backend():

@@ -1,0 +1,52 @@
+"""The number of files and connections that a worker may have open at a time."""
+
+import contextlib
+import os
+import resource
+
+from pipetrain.engine.errors import RunError
+from pipetrain.runner.launch import master
+from pipetrain.runner.training.job import Job
+
+_EXHAUSTED = "Too many open files"
+"""Text of the system's error, which libraries put in errors of any class."""
+_BESIDES = 64
+"""Files of the run, its data and its libraries."""
+
+
+def allow_open_files(job: Job, process: int) -> None:
+    """Raises the limit of this process as far as it may.
+
+    Raises:
+        RunError: that does not suffice for the connections of its stages.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems set less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    needed = _BESIDES + _connections(job, process)
+    if resource.RLIM_INFINITY != _limit() < needed:
+        raise RunError(f"process {process} needs {needed} files and connections; {_hint()}")
+
+
+def explained(line: str) -> str | None:
+    """The line of an error of too many open files, with the limit; None for any other error."""
+    return f"{line}; {_hint()}" if _EXHAUSTED in line else None
+
+
+def _connections(job: Job, process: int) -> int:
+    """Number of connections that a process has at least: one for each direction of messages with a neighbor."""
+    counts = job.plan.replicas or [1] * len(job.plan.stages)
+    stages = {stage + step for stage in job.placement.stages_of[process] for step in (-1, 1)}
+    neighbors = sum(counts[stage] for stage in stages if 0 <= stage < len(counts))
+    every = job.placement.num_processes
+    collects = every if process == job.placement.of_last_stage else 0  # the weights of all stages
+    hosts_store = "MASTER_ADDR" in os.environ and process == 0 and not master.is_torchruns()
+    return 2 * neighbors + collects + (2 * every if hosts_store else 0)
+
+
+def _hint() -> str:
+    return f"this process may have {_limit()} open; a larger limit, by ulimit -n where the run starts, works"
+
+
+def _limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

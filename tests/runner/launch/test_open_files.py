@@ -1,0 +1,70 @@
+"""The number of files and connections of a process: raised as far as it may be, and named where that is too low."""
+
+import resource
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from support.worker_pool import job
+
+from pipetrain.engine.errors import RunError
+from pipetrain.engine.schedules import Placement
+from pipetrain.runner.launch import open_files
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """[soft, hard], which this process does not have."""
+    limits = [256, 1024]
+
+    def set_limits(_kind, wanted):
+        limits[:] = wanted
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", set_limits)
+    return limits
+
+
+def of_stages(tmp_path, counts):
+    made = job(tmp_path, "pipedream", 2)
+    placement = Placement(tuple((r,) for r, count in enumerate(counts) for _ in range(count)))
+    return replace(made, plan=SimpleNamespace(stages=counts, replicas=counts), placement=placement)
+
+
+def test_soft_limit_is_raised_to_the_hard_one(tmp_path, limits):
+    open_files.allow_open_files(of_stages(tmp_path, (1, 1)), 0)
+    assert limits == [1024, 1024]
+
+
+@pytest.mark.parametrize(
+    ("counts", "process", "allowed"),
+    [((1,) * 4096, 7, True), ((1,) * 4096, 4095, False), ((1, 490, 1), 0, False), ((1, 490, 1), 1, True)],
+    ids=["one of many", "collects weights", "hub", "replica"],
+)
+def test_limit_below_the_connections_of_a_process_is_named(tmp_path, limits, counts, process, allowed):
+    made = of_stages(tmp_path, counts)
+    if allowed:
+        open_files.allow_open_files(made, process)
+        return
+    with pytest.raises(RunError, match=rf"process {process} needs \d+ files.*may have {limits[1]} open.*ulimit -n"):
+        open_files.allow_open_files(made, process)
+
+
+@pytest.mark.usefixtures("limits")
+def test_first_process_also_hosts_the_store_unless_torchrun_does(tmp_path, monkeypatch):
+    made = of_stages(tmp_path, (1,) * 500)
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    open_files.allow_open_files(made, 0)
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
+    with pytest.raises(RunError, match="process 0"):
+        open_files.allow_open_files(made, 0)
+    open_files.allow_open_files(made, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"), [("OSError: [Errno 24] Too many open files", True), ("KeyError: 'label'", False)]
+)
+def test_error_of_too_many_open_files_names_the_limit(limits, line, named):
+    found = open_files.explained(line)
+    assert (found is not None and str(limits[0]) in found and "ulimit -n" in found) is named
