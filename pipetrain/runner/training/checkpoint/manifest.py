@@ -13,7 +13,7 @@ from pipetrain.engine.libraries.processes import usable_cores
 from pipetrain.runner.tracking.files import naming, sync
 
 NAME = "manifest.json"
-_FORMAT = 2
+_FORMAT = 3
 """The number of the format; 1 had no config.json."""
 _OF_TORCH = ".metadata"
 """File of a checkpoint of torch.distributed.checkpoint, a format without a number."""

@@ -136,12 +136,12 @@ def _tensors_problem(folder: Path, files: Sequence[Path], step: int) -> str | No
     """Why the files of tensors cannot be used; only the names and shapes in them are read."""
     try:
         indexed = index.tensors_of_files(folder)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return f"{folder / index.NAME}: damaged: {one_line(error)}"
-    if indexed is not None and indexed.keys() != {path.name for path in files}:
+    if indexed.keys() != {path.name for path in files}:
         return f"{folder / index.NAME}: damaged: it lists other files"
     for path in files:
-        if fault := tensor_file.fault(path, step, None if indexed is None else indexed[path.name]):
+        if fault := tensor_file.fault(path, step, indexed[path.name]):
             return f"{path}: damaged: {fault}"
     return None
 

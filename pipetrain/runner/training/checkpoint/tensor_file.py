@@ -3,11 +3,9 @@
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -41,16 +39,6 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.chmod(rights)  # the library puts a file in its place that only the owner may read
 
 
-def names(path: Path) -> list[str]:
-    """Names of the tensors in a file.
-
-    Raises:
-        ConfigError: it is not a safetensors file.
-    """
-    with _opened(path) as file:
-        return list(file.keys())
-
-
 def mapped(places: Mapping[str, Path]) -> Iterator[tuple[str, Tensor]]:
     """Names and tensors, on the CPU, in the order of `places`, which has the file of each name.
 
@@ -60,29 +48,23 @@ def mapped(places: Mapping[str, Path]) -> Iterator[tuple[str, Tensor]]:
         ConfigError: a file is not a safetensors file.
     """
     for path, of_file in groupby(places, places.__getitem__):
-        with _opened(path) as file:
-            for name in of_file:
-                yield name, file.get_tensor(name)
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in of_file:
+                    yield name, file.get_tensor(name)
+        except SafetensorError as error:
+            raise ConfigError(f"{path}: not a safetensors file: {error}") from error
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except SafetensorError as error:
-        raise ConfigError(f"{path}: not a safetensors file: {error}") from error
-
-
-def fault(path: Path, step: int, indexed: Collection[str] | None) -> str | None:
+def fault(path: Path, step: int, indexed: Collection[str]) -> str | None:
     """Fault of a file of a checkpoint after `step` steps, as the continuation of `damaged:`; None if it is valid.
 
-    `indexed` are the names that the index has of it, if there is an index.
+    `indexed` are the names that the index has of it.
     """
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()
-            if indexed is not None and set(indexed) != set(names):
+            if set(indexed) != set(names):
                 return "its tensors are not those of the index"
             for text in names:
                 if wrong := _fault(TensorName.parse(text), file.get_slice(text).get_shape(), step):

@@ -49,12 +49,6 @@ def opened(monkeypatch):
     return count
 
 
-def without_index(folder):
-    """The checkpoint as an earlier version has written it."""
-    (folder / index.NAME).unlink()
-    manifest.write(folder, [entry for entry in manifest.entries(folder) if entry.name != index.NAME])
-
-
 @pytest.mark.parametrize("number", [3, 5])
 def test_each_stage_opens_its_own_file_once(tmp_path, opened, number):
     folder = saved(tmp_path, number)
@@ -83,12 +77,11 @@ def test_history_opens_one_file(tmp_path, opened):
     assert opened == {"process-3.safetensors": 1}
 
 
-def test_checkpoint_without_an_index_opens_all_files_for_it(tmp_path, opened):
-    folder = saved(tmp_path, 3)
-    without_index(folder)
-    assert store.problem(folder) is None
-    contents.restore(stages(3)[1], folder, 1)
-    assert opened == {"process-0.safetensors": 1, "process-1.safetensors": 2, "process-2.safetensors": 1}
+def test_checkpoint_without_an_index_is_damaged(tmp_path):
+    folder = saved(tmp_path, 2)
+    (folder / index.NAME).unlink()
+    manifest.write(folder, [entry for entry in manifest.entries(folder) if entry.name != index.NAME])
+    assert store.problem(folder).startswith(f"{folder / index.NAME}: damaged: ")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-OUTSIDE = '{"format": 2, "files": {"../x": {"size": 1, "sha256": ""}}}'
+OUTSIDE = '{"format": 3, "files": {"../x": {"size": 1, "sha256": ""}}}'
 DAMAGE = [
     ("process-0.safetensors", flip_a_bit, r"its sha256 is not that of manifest\.json"),
     ("process-0.safetensors", truncate, r"it has [\d,]+ bytes instead of [\d,]+"),
@@ -296,8 +296,8 @@ def test_torch_distributed_checkpoint_is_refused_unpickled(tmp_path):
 
 def test_checkpoint_of_another_format_is_refused_by_its_number(tmp_path, folder):
     path = folder / "manifest.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
-    with pytest.raises(ConfigError, match=f"{folder}: in format 1 of checkpoints; this version reads format 2"):
+    path.write_text(path.read_text().replace('"format": 3', '"format": 2'))
+    with pytest.raises(ConfigError, match=f"{folder}: in format 2 of checkpoints; this version reads format 3"):
         store.newest_undamaged(str(tmp_path))
 
 
