@@ -50,7 +50,10 @@ class GradientSum:
         for name, leaf in self._leaves.items():
             if name not in self._sums and (gradient := leaf.grad) is not None:
                 pointer = gradient.untyped_storage().data_ptr()
-                self._sums[name] = leaf.grad = gradient.clone() if pointer in foreign_storages else dense(gradient)
+                own = gradient.clone() if pointer in foreign_storages else dense(gradient)
+                if own is not gradient:
+                    leaf.grad = own
+                self._sums[name] = own
                 foreign_storages.add(pointer)
         if not reuse_leaves:
             self._detach()

@@ -157,27 +157,18 @@ class Stage(BaseStage):
         read: WeightRead,
         activations: Activations,
     ) -> ForwardGraph:
-        if read.transform is None:
-            version = self.weights.version(read.version)
-        else:  # no update changes what a transform has made
-            version = WeightVersion(read.version, self.weights.read(read.version, read.transform))
-        weights, newest = version.tensors, version is self.weights.newest
-        rebound = activations is Activations.REBOUND and not (newest and self._stays_in_place)
-        shares = newest and not rebound and activations is not Activations.DROPPED
-        leaves = self._shared_leaves() if shares else self.leaves(weights)
-        shapes = tuple(tensor.shape for tensor in inputs)
-        known = shapes in self._aliased_outputs
+        version, leaves, rebound = self._read(read, activations)
+        weights, shapes = version.tensors, tuple(tensor.shape for tensor in inputs)
         measured = shapes in self._activation_bytes or activations is Activations.DROPPED
-        mixed = rebound and self.module.arithmetic.mixed
-        casts = self._casts.of_forward(weights, shapes) if mixed else None
+        casts = self._casts.of_forward(weights, shapes) if rebound and self.module.arithmetic.mixed else None
         saved = SavedTensors(weights, casts) if rebound or not measured else None
         differentiable = self._differentiable(inputs)
         arrived, input_gradients = non_leaf_inputs(inputs, differentiable)
         with saved.hooks() if saved else nullcontext():
-            versions = [] if known else [tensor._version for tensor in arrived]
+            versions = [tensor._version for tensor in arrived]
             with self.module.using_weights(leaves, rebound=rebound):
                 outputs = self.module.forward(*arrived, microbatch=microbatch)
-            if not known:
+            if shapes not in self._aliased_outputs:
                 self._aliased_outputs[shapes] = self._aliases(outputs, weights)
                 self._changes_inputs = self._changes_inputs or versions != [tensor._version for tensor in arrived]
             if targets is not None:
@@ -198,10 +189,21 @@ class Stage(BaseStage):
             graph.unbind()
         return graph
 
-    @property
-    def _stays_in_place(self) -> bool:
-        """True if all updates are in place, and graphs refer to no copies: their backward finds the newest weights."""
-        return self.versions_allowed == 1 and not self.module.copies_weights
+    def _read(self, read: WeightRead, activations: Activations) -> tuple[WeightVersion, dict[str, Tensor], bool]:
+        """The weights that a forward reads, leaves over them, and True if its backward must be given others.
+
+        Where one version is allowed, all updates are in place: the backward finds the newest weights in the memory that
+        the forward read, unless the graph refers to copies.
+        """
+        if read.transform is not None:  # no update changes what a transform has made
+            version = WeightVersion(read.version, self.weights.read(read.version, read.transform))
+        else:
+            version = self.weights.version(read.version)
+        newest = version is self.weights.newest
+        in_place = newest and self.versions_allowed == 1 and not self.module.copies_weights
+        rebound = activations is Activations.REBOUND and not in_place
+        shares = newest and not rebound and activations is not Activations.DROPPED
+        return version, self._shared_leaves() if shares else self.leaves(version.tensors), rebound
 
     def _aliases(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
         """Indices of outputs that share memory with a weight or a buffer.
