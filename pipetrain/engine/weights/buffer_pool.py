@@ -9,7 +9,6 @@ from torch import Tensor
 _FIRST, _LAST = 3, 2
 """Number of sets at each end of a long list that are looked at."""
 
-
 _use_count: Callable[[int], int] = torch._C._storage_Use_Count
 """Number of tensors that share a storage, given its identity, and one more where another object holds it."""
 
@@ -67,7 +66,7 @@ class WeightBufferPool:
 
     def __init__(self) -> None:
         self._sets: list[_BufferSet] = []
-        self._forms: dict[str, _Form] = {}
+        self._forms: dict[str, tuple[Any, ...]] = {}
         """Form of each weight that memory was asked for."""
         self._added = 0
 
@@ -152,9 +151,6 @@ class _BufferSet:
         return bool(self.buffers)
 
 
-_Form = tuple[Any, ...]
-
-
-def _form(tensor: Tensor) -> _Form:
+def _form(tensor: Tensor) -> tuple[Any, ...]:
     """What two whole arrays of one form have in common."""
     return tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.untyped_storage().nbytes()
