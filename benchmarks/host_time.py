@@ -5,8 +5,9 @@
 where the host only launches them. All stages are simulated in this process.
 
 Times are seconds of the thread that computes. Processes that take the core or its caches lengthen some of them, and a
-virtual machine may be slow for seconds. So the plain loop and the rows run in turn, in short rounds, and the time of a
-kind of operation is the 5 % quantile over all rounds.
+virtual machine may be slow for seconds. So the plain loop and the rows run in turn, in short rounds, and the time of an
+operation is the 5 % quantile over all rounds; of F and B of several microbatches, which may read their weights in
+different ways, the mean of each one's.
 
 Calls are operations that reach torch's dispatcher, those of autograd included.
 """
@@ -200,6 +201,11 @@ def run(name: str, setup: Setup, steps: int, *, calls: bool = False) -> Measured
     return measured
 
 
+def low(values: Sequence[float], microbatches: int) -> float:
+    """Mean over the microbatches of the 5 % quantile of each."""
+    return statistics.fmean(statistics.quantiles(values[j::microbatches], n=20)[0] for j in range(microbatches))
+
+
 def table(setup: Setup, steps: int, rounds: int, names: Sequence[str]) -> dict[str, Any]:
     """Rows of one table."""
     found: dict[str, list[Measured]] = {name: [] for name in ("plain", *names)}
@@ -210,10 +216,10 @@ def table(setup: Setup, steps: int, rounds: int, names: Sequence[str]) -> dict[s
     print(f"\n{setup}\n{'':16}{'F':>7}{'B':>7}{'U':>7}   calls")
     for name, each in found.items():
         pooled = [[value for measured in each for value in measured.warm(kind)] for kind in KINDS]
-        micros = [1e6 * statistics.quantiles(values, n=20)[0] for values in pooled]
+        micros = [1e6 * low(values, setup.microbatches) for values in pooled]
         ratios = [mine / theirs for mine, theirs in zip(micros, rows["plain"]["us"] if rows else micros, strict=True)]
         counted = run(name, setup, 24, calls=True)
-        calls = [round(statistics.median(counted.warm(kind))) for kind in KINDS]
+        calls = [round(statistics.fmean(counted.warm(kind))) for kind in KINDS]
         rows[name] = {"us": [round(each, 1) for each in micros], "ratio": [round(each, 2) for each in ratios]}
         rows[name]["calls"] = calls
         shown = micros if name == "plain" else ratios
