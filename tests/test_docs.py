@@ -278,6 +278,16 @@ def measured(bench):
     yield "runtime.md", "has trained for a step", "on two quiet", [f"{sum(each[:-1]):.1f}" for each in phases]
     yield "runtime.md", "A run alone took", "Launchers", [f"{each:.1f}" for each in (*map(sum, phases), *further)]
 
+    goodput = bench["goodput"]
+    kept = [([f"{100 * share:.0f}" for share in row["kept_share"]], row["seconds"][0]) for row in goodput["rows"]]
+    yield "failures.md", "every 48 steps |", "These are", [
+        each for shares, seconds in kept for each in (*shares, f"{seconds:.1f}")
+    ]  # fmt: skip
+    found = goodput["young"]
+    seconds = [f"{found[name]:.2f}" for name in ("checkpoint_cost_s", "checkpoint_pause_s")]
+    between = [f"{found[name]:.1f}" for name in ("between_failures_s", "interval_s")]
+    yield "failures.md", "one every 16 steps.", "not contradict it", [*seconds, *between, f"{found['step_s']:.2f}"]
+
     planner = bench["planner"]
     (within,) = {f"{planner[f'correlation_{model}']:.2f}" for model in ("lenet5", "resnet20")}
     yield "planner.md", "`make bench-planner` predicts", "and then", [str(len(planner["pipelines"]))]
