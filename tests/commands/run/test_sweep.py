@@ -167,6 +167,7 @@ def test_launcher_that_loses_a_process_is_one_line(apart, capfd):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_sweep_interrupted_before_first_run_has_no_table(monkeypatch, capfd):
     def interrupted(*_given):
         raise KeyboardInterrupt

@@ -39,6 +39,7 @@ def test_straight_plan_has_no_replicas(tmp_path):
     assert [stage["replicas"] for stage in plan["stages"]] == [1] * 4
 
 
+@pytest.mark.slow
 def test_plan_on_a_cpu_says_whether_devices_share_its_cores(tmp_path, capsys):
     layers = [{"label": f"fc{i}", "forward_s": 0.001, "backward_s": 0.002} for i in range(4)]
     sizes = {"output_bytes": 4, "weight_bytes": 8, "activation_bytes": 16}

@@ -107,6 +107,7 @@ def test_cpu_stages_share_cores_unless_devices_are_described(tmp_path, capsys, w
     assert ("assumed" in shown) == bool(note)
 
 
+@pytest.mark.slow
 def test_prediction_warns_if_one_microbatch_cannot_fill_pipeline(tmp_path, profile, capsys):
     predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2")
     lines = capsys.readouterr().out.splitlines()
@@ -157,6 +158,7 @@ def test_replicas_over_slow_links_wait_for_gradient_mean(tmp_path, profile, over
     assert case["time_per_minibatch_s"] == pytest.approx(seconds, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_clipping_and_fp16_have_synchronous_updates_wait_for_all_backwards(tmp_path, profile):
     words = ["partition=explicit", "partition.boundaries=[1]", "train.microbatches=4", "optimizer=sgdm"]
     words += ["topology.update_gigabytes_per_s=0.1"]  # the last stage updates during the first one's last backward

@@ -103,6 +103,7 @@ def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
     assert "topology.cores=2" in note
 
 
+@pytest.mark.slow
 def test_processes_share_measured_cpu_unless_devices_are_named(tmp_path, stored):
     changed_profile(stored, provenance={"device": "cpu", "threads": 1, "cores": 2})
     assumed, none = (
@@ -168,6 +169,7 @@ def test_both_executors_get_the_same_cut(tmp_path, stored):
     assert bounds(simulated) == bounds(prepared(tmp_path, stored, 2))
 
 
+@pytest.mark.slow
 def test_stages_have_devices_of_their_own_speeds(tmp_path, stored):
     plain = bounds(prepared(tmp_path, stored, 3))
     assert bounds(prepared(tmp_path, stored, 3, topology={"speeds": [1.0, 1.0, 1.0]})) == plain

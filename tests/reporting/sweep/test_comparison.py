@@ -102,6 +102,7 @@ def test_report_writes_nothing_into_folders_that_do_not_exist(folder, tmp_path, 
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_report_on_any_column_shows_it(folder, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert cli.carry_out(["report", "runs", str(folder), "--metric", "memory_bytes"]) == 0

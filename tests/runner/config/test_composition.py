@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from support.quick_cases import every
 
 from pipetrain.runner.config.choices import (
     choices_of,
@@ -148,7 +149,7 @@ def test_model_paper_settings_name_existing_choices_and_settings():
             assert value in names_of(name) if name in groups() else name in known_names(), (choice.name, name)
 
 
-@pytest.mark.parametrize("choice", ["pipetrain", "default", "stdout", "none", "disabled"])
+@pytest.mark.parametrize("choice", every(5, ["pipetrain", "default", "stdout", "none", "disabled"]))
 def test_every_choice_of_hydras_logging_has_whole_handlers(choice):
     logging = Composition.of([f"hydra/job_logging={choice}"]).hydra.job_logging
     handlers = logging.get("handlers") or {}

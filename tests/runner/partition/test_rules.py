@@ -78,14 +78,6 @@ def test_balanced_split_gives_each_stage_weights_if_possible(costs, data):
     assert balanced_cuts(rows, weighted=weighted) == (brute_force(rows, allowed) if best is None else best)
 
 
-def test_balanced_split_of_an_example_drawn_by_hand():
-    #                1  2  3 | 4  5 | 6
-    assert balanced_cuts([[1, 2, 3, 4, 5, 6]] * 3) == [3, 5]
-    assert balanced_cuts([[1, 1, 1, 1, 10]] * 3) == [1, 4]
-    assert balanced_cuts([[0, 0, 0]] * 2) == [1]
-    assert balanced_cuts([[5]]) == []
-
-
 def test_units_join_overlapping_pairs():
     assert unit_starts(6, []) == [0, 1, 2, 3, 4, 5]
     assert unit_starts(6, [(1, 3), (3, 4)]) == [0, 1, 5]

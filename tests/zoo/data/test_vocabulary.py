@@ -167,15 +167,6 @@ def test_special_tokens_in_the_text_are_unknown_words():
     assert learned(lambda: ["a b c", "a b", "a x"], "words", None).sha256 == vocabulary.sha256
 
 
-def test_vocabulary_is_trained_once_and_then_read_from_the_cache(cache, monkeypatch):
-    trained = learned(lambda: SENTENCES, "bpe", 290)
-    monkeypatch.setattr("pipetrain.zoo.data.vocabulary._byte_pairs", None)
-    read = learned(lambda: SENTENCES, "bpe", 290)
-    assert read.sha256 == trained.sha256
-    assert list(read.encode_lines(SENTENCES)) == list(trained.encode_lines(SENTENCES))
-    assert len(files(cache)) == 1
-
-
 def test_other_sentences_and_other_settings_have_other_files(cache):
     hashes = {
         learned(lambda text=text: text, *settings).sha256
@@ -183,14 +174,6 @@ def test_other_sentences_and_other_settings_have_other_files(cache):
         for settings in (("bpe", 290), ("bpe", 280), ("words", None))
     }
     assert len(files(cache)) == len(hashes) == 6
-
-
-def test_damaged_vocabulary_in_the_cache_is_replaced(cache):
-    trained = learned(lambda: SENTENCES, "words", None)
-    (file,) = files(cache)
-    file.write_text(file.read_text()[:50])
-    assert learned(lambda: SENTENCES, "words", None).sha256 == trained.sha256
-    assert len(file.read_text()) > 50
 
 
 def test_vocabulary_is_trained_without_a_cache(tmp_path, monkeypatch):
