@@ -6,9 +6,9 @@ from typing import ClassVar, NamedTuple
 import pytest
 import torch
 from support.cli import refused
-from support.equal_bits import assert_same, bits, both_ways, same_resumed
+from support.equal_bits import TIED, assert_same, bits, both_ways, same_resumed
 from support.methods import METHODS, MethodCase
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import distributed, job, phase, simulated
 
 from pipetrain.engine.methods.delayed import Delayed
 from pipetrain.engine.methods.lwp import LinearWeightPrediction
@@ -17,11 +17,18 @@ from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.schedules.base import Family, ListSchedule
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.schedules.operation import backward, forward, update
-from pipetrain.runner.training.checkpoint import tensor_file
+from pipetrain.runner.training.checkpoint import contents, store, tensor_file
+from pipetrain.runner.training.checkpoint.contents import Kind
 
 ADAM = {"_target_": "torch.optim.Adam", "lr": 0.01, "betas": [0.9, 0.99], "weight_decay": 0.01}
 GROUPS = [{"max_dims": 1, "weight_decay": 0.0, "betas": [0.7, 0.9], "lr_scale": 2.0}]
 VECTORS = [{"max_dims": 1, "weight_decay": 0.0, "lr_scale": 2.0}]
+OF_BIASES = {"max_dims": 1, "weight_decay": 0, "lr_scale": 2.0}
+SGD = {"weight_decay": 0.1, "groups": [{"match": "6.*", "nesterov": True}, OF_BIASES]}
+ADAMW = {
+    "_target_": "torch.optim.AdamW", "lr": 0.01, "weight_decay": 0.1,
+    "groups": [{"match": ["0.*", "*.lstm.*"], "betas": [0.5, 0.9], "lr_scale": 0.5}, OF_BIASES],
+}  # fmt: skip
 NADAM = {"_target_": "torch.optim.NAdam", "lr": 0.01, "betas": [0.9, 0.99]}
 BY_STAGE = {**NADAM, "lr_by_delay": 6, "momentum_by_stage": [0.5, 0.9]}
 PAIRS = {"microbatches": 2, "epochs": 2}
@@ -86,6 +93,24 @@ SLOW = {
             "soap": {"_target_": "pipetrain.zoo.optim.matrices.Soap", "lr": 0.01, "frequency": 2},
         }.items()
     },
+    **{
+        f"groups {name}": Run(method, stages, settings, ("groups",))
+        for name, (method, stages, settings) in {
+            "pipeoptim": ("pipeoptim", 2, {"optimizer": ADAMW}),
+            "spectrain": ("spectrain", 2, {"optimizer": {"groups": [OF_BIASES]}}),
+            "phases": (
+                "gpipe",
+                2,
+                {"phases": [phase("gpipe", steps=4), phase("pipemare")], "optimizer": {**SGD, "clip_norm": 0.5}},
+            ),
+            "replicas": ("pipeoptim", 2, {"partition": {"replicas": [2, 1]}, "optimizer": SGD}),
+            "tied": (
+                "gpipe",
+                2,
+                {**TIED, "optimizer": {"groups": [{"match": "encoder.*", "lr_scale": 0.1}, OF_BIASES]}},
+            ),
+        }.items()
+    },
     "by stage replicas": Run(
         "pipeoptim",
         2,
@@ -118,6 +143,41 @@ def test_runs_have_equal_bits_in_both_executors_and_resumed(tmp_path, runs):
         for left_out in run.without:
             fewer = {**run.settings, "optimizer": {**run.settings["optimizer"], left_out: None}}
             assert bits(simulated(job(tmp_path / name / left_out, run.case, run.stages, **fewer))) != bits(whole), name
+
+
+def test_parameter_groups_continue_after_another_cut(tmp_path):
+    changes = {"optimizer": ADAMW, "checkpoint": {"every_steps": 4}}
+    simulated(job(tmp_path / "whole", "gpipe", 2, **changes))
+    half = store.at_step(tmp_path / "whole", 4)
+    simulated(job(tmp_path / "again", "gpipe", 3, resume=half, **changes))
+    whole, again = (contents.model_state(store.checkpoints(tmp_path / name)[-1]) for name in ("whole", "again"))
+    assert all(torch.allclose(again[name], value, rtol=1e-5, atol=1e-6) for name, value in whole.items())
+    plain = {**changes, "optimizer": {**ADAMW, "groups": None}}
+    simulated(job(tmp_path / "other", "gpipe", 3, resume=half, **plain))
+    other = contents.model_state(store.checkpoints(tmp_path / "other")[-1])
+    assert not torch.allclose(other["6.bias"], whole["6.bias"], rtol=1e-3)
+
+
+SWITCHING = {
+    "phases": [phase("gpipe", steps=4), phase("pipeoptim")],
+    "checkpoint": {"every_steps": 2},
+    "optimizer": {"momentum": 0.0},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [2, 4, 6])
+def test_resume_around_predicting_phase_start_keeps_bits(tmp_path, step):
+    whole = simulated(job(tmp_path / "whole", "pipeoptim", 2, **SWITCHING))
+    source = store.at_step(tmp_path / "whole", step)
+    again = simulated(job(tmp_path / "again", "pipeoptim", 2, resume=source, **SWITCHING))
+    assert_same(again, whole)
+
+
+def test_nonpredicting_method_checkpoints_hold_no_gradient(tmp_path):
+    simulated(job(tmp_path / "run", "gpipe", 2, optimizer=SWITCHING["optimizer"]))
+    folder = store.checkpoints(tmp_path / "run")[-1]
+    assert {kind for kind in Kind if contents.load_tensors(folder, kind)} == {Kind.MODEL, Kind.HISTORY}
 
 
 @pytest.mark.slow
