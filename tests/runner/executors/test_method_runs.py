@@ -40,6 +40,7 @@ COMPLEX = {
     "partition": {"replicas": [2, 1]},
 }
 STASH = METHODS["lwp_stash"]
+POLYAK = {"method": {"_target_": "support.polyak.Polyak"}}
 
 
 def forms(form):
@@ -59,6 +60,7 @@ QUICK = {
     # the lowest version of safetensors has no complex numbers
     **({"complex": Run("pipeoptim", 2, COMPLEX)} if tensor_file.takes(torch.complex64) else {}),
     "lwp stash": Run(STASH, 3, {"train": PAIRS}),
+    "own statistic": Run("naive_async", 2, POLYAK),
     "decaying": Run(forms("decaying"), 3, {"optimizer": {**ADAM, "groups": GROUPS, "momentum_by_stage": [0.5, 0.9]}}),
 }
 SLOW = {
@@ -178,6 +180,16 @@ def test_nonpredicting_method_checkpoints_hold_no_gradient(tmp_path):
     simulated(job(tmp_path / "run", "gpipe", 2, optimizer=SWITCHING["optimizer"]))
     folder = store.checkpoints(tmp_path / "run")[-1]
     assert {kind for kind in Kind if contents.load_tensors(folder, kind)} == {Kind.MODEL, Kind.HISTORY}
+
+
+def test_statistic_of_another_package_has_the_names_of_the_weights_and_loads_into_another_partition(tmp_path):
+    changes = {**POLYAK, "checkpoint": {"every_epochs": 1}}
+    simulated(job(tmp_path / "two", "naive_async", 2, **changes))
+    half = store.checkpoints(tmp_path / "two")[0]
+    found = contents.load_tensors(half, Kind.STATISTIC)
+    assert {key for values in found.values() for key in values} == {"polyak"}
+    assert found.keys() == contents.load_tensors(half, Kind.OPTIMIZER).keys()
+    assert simulated(job(tmp_path / "three", "naive_async", 3, resume=half, **changes))["steps"] == 12
 
 
 @pytest.mark.slow
