@@ -18,7 +18,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results" / "bench" / "gpu.json"
@@ -93,9 +93,9 @@ def carry_out(part: Part, limit: float, report: Report) -> None:
     print(f"-- {part.name}: {'stopped' if ended is None else f'exit code {ended}'} after {how['seconds']} s")
 
 
-def _read(part: str, output: TextIO, report: Report) -> list[str]:
+def _read(part: str, output: IO[str], report: Report) -> list[str]:
     """Prints the lines that a part has written since, and adds results among them."""
-    lines = []
+    lines: list[str] = []
     while True:
         start = output.tell()
         if not (line := output.readline()).endswith("\n"):  # the rest of it is to come
