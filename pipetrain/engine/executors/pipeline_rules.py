@@ -9,7 +9,7 @@ from pipetrain.engine.errors import ConfigError, InvariantError
 from pipetrain.engine.methods import Method
 from pipetrain.engine.program.planned_operations import PlannedOperation, planned_operations
 from pipetrain.engine.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
-from pipetrain.engine.program.validation import MOST_IN_FLIGHT, checked_lists
+from pipetrain.engine.program.validation import MOST_IN_FLIGHT, validate
 from pipetrain.engine.program.weight_reads import (
     ReadContext,
     StageContext,
@@ -147,7 +147,9 @@ class PipelineRules:
         self.lists(2 * min(self.steady, MOST_IN_FLIGHT) + max(self.replicas.counts))
 
     def _make_lists(self, minibatches: int) -> list[list[Operation]]:
-        return checked_lists(self.list_schedule, self.num_stages, self.num_microbatches, minibatches, self.segments)
+        lists = [self._make_worker_list(worker, minibatches) for worker in range(self.replicas.num_workers)]
+        validate(lists, self.num_microbatches, minibatches, self.segments, self.replicas)
+        return lists
 
     def steady_cycle(self, stage: int) -> list[Operation]:
         """Operations of `stage` from one update to the next in steady state: see `ListSchedule.steady_cycle`."""

@@ -129,14 +129,13 @@ class TiedMessages(TiedGradients):
         # every process makes all groups, in one order, as torch requires; one for each direction, as NCCL does
         for a, b in sorted({pair for tie in ties for pair in permutations(tie.stages, 2)}):
             source, target = process_of(a), process_of(b)
-            if source == target:
+            ends = sorted({source, target})
+            if len(ends) == 1:
                 continue
-            ends = sorted((source, target))
             payload = transport.new_group(ends)
             # each link counts its headers by itself
             groups = LinkGroups(payload, transport.control_group(ends) if transport.direct else payload)
-            if rank in ends:
-                transport.connect(source, target, *groups)
+            transport.connect(source, target, *groups)
             self._names[a, b] = [tie.name for tie in ties if {a, b} <= set(tie.stages)]
             what = "gradients of shared weights"
             if rank == source:

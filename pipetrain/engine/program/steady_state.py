@@ -48,14 +48,7 @@ class Steady:
 
 def peak_in_flight(operations: Sequence[Operation], num_microbatches: int) -> int:
     """Largest number of microbatches whose forward a stage has started and whose backward it has not finished."""
-    held = peak = 0
-    for op in operations:
-        if op.kind is Kind.FORWARD:
-            held += 1
-            peak = max(peak, held)
-        elif op.kind is Kind.BACKWARD:
-            held -= len(op.covers(num_microbatches))
-    return peak
+    return peak_of_messages(operations, num_microbatches, Kind.FORWARD)
 
 
 def peak_of_messages(operations: Sequence[Operation], num_microbatches: int, kind: Kind) -> int:

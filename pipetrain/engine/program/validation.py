@@ -3,8 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from pipetrain.engine.program.playback import DeadlockError, grid, play, unit_duration
-from pipetrain.engine.program.recomputation import RecomputeSegments, with_recomputation
-from pipetrain.engine.schedules.base import ListSchedule
+from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.schedules.operation import Kind, Operation
 from pipetrain.engine.schedules.replicas import Replicas
 
@@ -14,28 +13,6 @@ MOST_IN_FLIGHT = 64
 
 class ScheduleError(ValueError):
     """Operation lists that no pipeline can carry out."""
-
-
-def checked_lists(
-    schedule: ListSchedule,
-    num_stages: int,
-    num_microbatches: int,
-    minibatches: int,
-    segments: RecomputeSegments | None = None,
-) -> list[list[Operation]]:
-    """Every worker's list under `schedule`, validated; with recomputation where there are segments.
-
-    Raises:
-        ScheduleError: see `validate`.
-    """
-    replicas = schedule.replicas(num_stages)
-    lists = [
-        schedule.of_worker(worker, num_stages, num_microbatches, minibatches) for worker in range(replicas.num_workers)
-    ]
-    if segments is not None:
-        lists = [with_recomputation(each, segments.lead(replicas.stage_of(w))) for w, each in enumerate(lists)]
-    validate(lists, num_microbatches, minibatches, segments, replicas)
-    return lists
 
 
 def validate(

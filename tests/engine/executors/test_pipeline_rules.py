@@ -9,13 +9,13 @@ from support.pipelines import trained
 from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError, InvariantError
+from pipetrain.engine.executors import pipeline_rules
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods import Method
 from pipetrain.engine.methods.naive_async import NaiveAsync
 from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.methods.timeprest import TiMePReSt
-from pipetrain.engine.program import validation
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.program.weight_reads import StageContext, WeightRead
 from pipetrain.engine.schedules.base import Family
@@ -69,7 +69,7 @@ def test_segments_fit_with_enough_in_flight_or_one_version(rule):
 def test_number_of_operations_validated_grows_linearly_with_depth(monkeypatch, method, N):
     def operations(D):
         rules, made = PipelineRules(OneFOneBFlush() if N > 1 else OneFOneB(), method, D, N), []
-        monkeypatch.setattr(validation, "validate", lambda lists, *_: made.extend(map(len, lists)))
+        monkeypatch.setattr(pipeline_rules, "validate", lambda lists, *_: made.extend(map(len, lists)))
         rules.check_lists()
         assert len(made) == D
         return sum(made)

@@ -3,10 +3,10 @@
 from textwrap import dedent
 
 import pytest
+from support.checked_lists import checked_lists
 
 from pipetrain.engine.program.playback import DeadlockError, grid, idle_shares, play, step_times, unit_duration
 from pipetrain.engine.program.recomputation import RecomputeSegments
-from pipetrain.engine.program.validation import checked_lists
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.nf1b import NF1B
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneBFlush

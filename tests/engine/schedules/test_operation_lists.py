@@ -8,11 +8,11 @@ from pkgutil import iter_modules
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.checked_lists import checked_lists
 
 from pipetrain.engine import schedules as schedules_of_package
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.recomputation import RecomputeSegments
-from pipetrain.engine.program.validation import checked_lists
 from pipetrain.engine.schedules.base import Family, ListSchedule
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.nf1b import NF1B

@@ -5,11 +5,11 @@ from textwrap import dedent
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.checked_lists import checked_lists
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.playback import grid
 from pipetrain.engine.program.steady_state import peak_in_flight
-from pipetrain.engine.program.validation import checked_lists
 from pipetrain.engine.schedules import Kind, Replicas
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.nf1b import NF1B

@@ -6,13 +6,13 @@ from unittest import mock
 
 import pytest
 from omegaconf import OmegaConf
+from support.checked_lists import checked_lists
 from support.cli import TINY, run_here
 from support.pages import event, trace_text
 from support.quick_cases import every
 
 from pipetrain import cli
 from pipetrain.engine.program.playback import play
-from pipetrain.engine.program.validation import checked_lists
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.reporting.timeline import drawing, from_settings
 from pipetrain.reporting.timeline.composed_phases import composed_phases

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from pipetrain.engine.executors.hooks import Around
 from pipetrain.engine.executors.messages import control
-from pipetrain.engine.executors.messages.links import Link, LinkGroups, Links
+from pipetrain.engine.executors.messages.links import LinkGroups, Links
 from pipetrain.engine.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.executors.read_cursor import ReadCursor
@@ -42,23 +42,17 @@ class Neighbors(Ports):
         self._waiting = waiting
         self._worker = worker = replicas.workers_of(stage.index)[stage.replica]
         self._links = links = Links(transport, waiting)
-        groups = groups_of_neighbors(replicas, links)
-
-        def link(peer: int, *, forward: bool) -> Link:
-            pair = min(worker, peer), max(worker, peer)
-            return links.to(peer, replicas.stage_of(peer), groups[pair, forward])
-
         self.incoming: dict[tuple[Kind, int], Incoming] = {}
         self.outgoing: dict[tuple[Kind, int], Outgoing] = {}
-        for before, behind in connection_order(replicas):
-            if behind == worker:
-                name = replicas.name(before)
-                self.incoming[Kind.FORWARD, before] = Incoming(link(before, forward=True), f"activations from {name}")
-                self.outgoing[Kind.BACKWARD, before] = Outgoing(link(before, forward=False), f"gradients to {name}")
-            elif before == worker:
-                name = replicas.name(behind)
-                self.outgoing[Kind.FORWARD, behind] = Outgoing(link(behind, forward=True), f"activations to {name}")
-                self.incoming[Kind.BACKWARD, behind] = Incoming(link(behind, forward=False), f"gradients from {name}")
+        for ((before, behind), kind), groups in groups_of_neighbors(replicas, links).items():
+            if worker not in (before, behind):
+                continue
+            peer, what = before + behind - worker, "activations" if kind is Kind.FORWARD else "gradients"
+            link, name = links.to(peer, replicas.stage_of(peer), groups), replicas.name(peer)
+            if (worker == behind) is (kind is Kind.FORWARD):
+                self.incoming[kind, peer] = Incoming(link, f"{what} from {name}")
+            else:
+                self.outgoing[kind, peer] = Outgoing(link, f"{what} to {name}")
         self._kept: dict[tuple[Kind, int], int] = {}
         self._keys: dict[BackwardId, Key] = {}
         self._start = 0
@@ -158,21 +152,18 @@ def connection_order(replicas: Replicas) -> list[Pair]:
     ]
 
 
-def groups_of_neighbors(replicas: Replicas, links: Links) -> dict[tuple[Pair, bool], LinkGroups]:
-    """((worker, one of the next stage), forward) -> its groups, connected in the direction of their messages.
+def groups_of_neighbors(replicas: Replicas, links: Links) -> dict[tuple[Pair, Kind], LinkGroups]:
+    """((worker, one of the next stage), kind) -> its groups, connected in the direction of the kind's messages.
 
     Every process makes all of them, in one order, as torch requires.
     """
-    transport, rank = links.transport, dist.get_rank()
-    ways = [(pair, forward) for pair in connection_order(replicas) for forward in (True, False)]
-    if transport.direct:
-        headers = transport.control_group()  # of both directions: each process counts what it sends to a peer
-        groups = {way: LinkGroups(transport.new_group(way[0]), headers) for way in ways}
-    else:
-        meshes = {forward: transport.new_group() for forward in (True, False)}
-        groups = {way: LinkGroups(meshes[way[1]], meshes[way[1]]) for way in ways}
-    for (pair, forward), each in groups.items():
-        if rank in pair:
-            source, target = pair if forward else pair[::-1]
-            transport.connect(source, target, *each)
-    return groups
+    transport, made = links.transport, dict[tuple[Pair, Kind], LinkGroups]()
+    there = transport.control_group()
+    # shapes of both directions can share a group, as each process counts what it sends to a peer
+    meshes = {Kind.FORWARD: there, Kind.BACKWARD: there if transport.direct else transport.control_group()}
+    for pair in connection_order(replicas):
+        for kind, mesh in meshes.items():
+            groups = made[pair, kind] = LinkGroups(transport.new_group(pair) if transport.direct else mesh, mesh)
+            source, target = pair if kind is Kind.FORWARD else pair[::-1]
+            transport.connect(source, target, *groups)
+    return made

@@ -15,7 +15,7 @@ from pipetrain.engine.executors.read_cursor import ReadCursor
 from pipetrain.engine.executors.replicas.overlapped_averaging import ReplicaGroups
 from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.program.drain_interval import DrainInterval
-from pipetrain.engine.schedules import Replicas
+from pipetrain.engine.schedules import Kind, Replicas
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.schedules.round_robin import RoundRobin
 
@@ -63,7 +63,9 @@ def test_neighbors_connect_along_messages_in_few_rounds(monkeypatch, counts, mos
             met.append(call)
     # NCCL connects each direction in its first message: those of a forward group go on, of a backward group back
     wanted = {
-        (group, *(pair if forward else reversed(pair))) for (pair, forward), each in groups.items() for group in each
+        (group, *(pair if kind is Kind.FORWARD else reversed(pair)))
+        for (pair, kind), each in groups.items()
+        for group in each
     }
     assert sorted(met) == sorted(wanted)
     assert rounds <= most * (2 if transport.direct else 1), "headers connect in rounds of their own"
