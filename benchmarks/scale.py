@@ -161,15 +161,6 @@ def in_turn(count: int, run: RunDirectory) -> dict[str, float]:
             worker.consensus.proceed(worker.board)
     assert not any(worker.consensus.holds for worker in workers), "all have shut their gates"
     drained = [worker.taken() for worker in workers]
-    silent, began = count - 1, now[0]
-    while not all(worker.peers.unreachable for worker in workers[:silent]):
-        now[0] += BEAT_SECONDS
-        for worker in workers[:silent]:
-            worker.peers.exchange(worker.beat())
-    return {**_asked(met, beaten, drained), "hang_noticed": now[0] - began}
-
-
-def _asked(met: list[Asked], beaten: list[Asked], drained: list[Asked]) -> dict[str, float]:
     return {
         "meet_requests": sum(each.requests for each in met) / len(met),
         "beat_requests": max(each.requests for each in beaten) / BEATS,

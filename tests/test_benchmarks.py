@@ -1,6 +1,10 @@
 """Steps of a round that the benchmarks count, rows that they accept, and what the drill computes from its runs."""
 
+import json
+from pathlib import Path
+
 import pytest
+import scale
 from drill_goodput import STEPS, Run, rows_of, young
 from rounds import COOL_DOWN, WARM_UP, Round, overhead, rules_of
 from rows import Measured, Rows
@@ -61,3 +65,14 @@ def test_interval_of_young_follows_from_the_cost_of_a_checkpoint_and_the_time_be
 def test_share_of_a_row_is_the_median_of_its_runs_with_their_range():
     (row,) = rows_of([Run("worker_killed", 16, seconds, 30.0, 0, 0, 0, 0) for seconds in (40.0, 60.0, 50.0)])
     assert row["kept_share"] == [0.6, 0.5, 0.75]
+
+
+def test_table_of_many_workers_is_that_of_the_benchmark():
+    page = Path(__file__).resolve().parents[1] / "docs" / "clusters.md"
+    assert scale.table(json.loads(scale.RESULT.read_text())["rows"]) in page.read_text()
+
+
+def test_connections_take_few_rounds_whatever_the_number_of_stages():
+    assert scale.rounds((1, 1)) == 2
+    assert {scale.rounds((1,) * stages) for stages in (3, 64, 512)} == {4}
+    assert scale.rounds((15, 1)) == 30

@@ -94,13 +94,18 @@ class Monitor(ABC):
             return None
         return self._seconds - seen.heard_at
 
-    def _end(self, processes: Iterable[int]) -> None:
-        """Ends silent workers: one that is stopped, or never releases the interpreter's lock, cannot end itself."""
+    def _end(self, processes: Iterable[int], *, is_noted: bool = False) -> None:
+        """Ends silent workers: one that is stopped, or never releases the interpreter's lock, cannot end itself.
+
+        Leaves a note of each, unless another process has left it.
+        """
         for process in processes:
             if process in self._ended:
                 continue
             self._ended.add(process)
-            FailureNote(FailureKind.HUNG, f"no sign of life for {self._hang_timeout:.0f} s").leave(self._run, process)
+            if not is_noted:
+                reason = f"no sign of life for {self._hang_timeout:.0f} s"
+                FailureNote(FailureKind.HUNG, reason).leave(self._run, process)
             seen = self._seen.get(process)
             if seen is None or not self._kill(seen.beat):
                 self.unreachable = True

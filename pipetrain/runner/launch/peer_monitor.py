@@ -92,15 +92,15 @@ class PeerMonitor(Monitor):
             self.close()
 
     def _lead(self, own: Heartbeat) -> None:
-        """Checks the heartbeats of all, and publishes what it finds before it acts on it."""
+        """Checks the heartbeats of all, and publishes what it finds."""
         self._read(self._processes)
         self._note(own)
         silent = self._silent()
         if not own.activity.starting and (found := self._deadlock()):  # another limit applies to connecting
             self.deadlocked = True
             FailureNote(FailureKind.HUNG, found[1]).leave(self._run, found[0])
-        Digest(own.number, own.activity.finished, self.deadlocked, tuple(silent)).publish(self._store)
         self._end(silent)
+        Digest(own.number, own.activity.finished, self.deadlocked, tuple(silent)).publish(self._store)
 
     def _follow(self) -> None:
         """Acts on the digest of the first process, unless another program has written it."""
@@ -110,10 +110,11 @@ class PeerMonitor(Monitor):
         if digest is not None and digest.number >= self._digest.number:
             self._digest = digest
         self.deadlocked |= self._digest.deadlocked
-        silent = {*self._digest.silent}
-        if self._seconds - self._digest_at > self._hang_timeout and not self._digest.finished:
-            silent.add(0)
-        self._end(process for process in sorted(silent - {self._process}) if not self._is_gone(process))
+        others = (process for process in self._digest.silent if process != self._process)
+        self._end((process for process in others if not self._is_gone(process)), is_noted=True)
+        is_late = self._seconds - self._digest_at > self._hang_timeout
+        if is_late and not (self._digest.finished or self._is_gone(0)):
+            self._end([0])
 
     def _wait_for(self, keys: list[str], own: Heartbeat) -> None:
         """Waits for entries of the other workers; a blocking request would keep the watching thread from the store."""
