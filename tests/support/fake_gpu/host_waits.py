@@ -49,6 +49,10 @@ def rank() -> int:
     return int(os.environ.get("RANK") or 0)
 
 
+_FOR_CALLERS = ("/device_queue.py", "/host_copies.py")
+"""Files that wait for their callers."""
+
+
 def line() -> str:
     """The innermost line of the product's that got here; of the main thread where this one, autograd's, has none."""
     main = threading.main_thread().ident or 0
@@ -59,7 +63,7 @@ def line() -> str:
         while frame is not None:
             file = frame.f_code.co_filename
             for folder in watched:
-                if file.startswith(folder) and not file.endswith("/device_queue.py"):  # which waits for its callers
+                if file.startswith(folder) and not file.endswith(_FOR_CALLERS):
                     return f"{file.removeprefix(str(Path(folder).parent) + '/')}:{frame.f_lineno}"
             frame = frame.f_back
     return "?"
