@@ -17,7 +17,7 @@ from pipetrain.engine.executors.messages.links import Links, given_bytes_per_s
 from pipetrain.engine.executors.messages.neighbors import groups_of_neighbors
 from pipetrain.engine.executors.messages.p2p import Incoming, Outgoing
 from pipetrain.engine.executors.messages.transport import agreed_transport, set_environment, use_interface
-from pipetrain.engine.schedules import Replicas
+from pipetrain.engine.schedules import Kind, Replicas
 from pipetrain.planning.profile.profile import NO_MESSAGE_WORK, MessageCpuTime
 from pipetrain.runner.training.components.machine import device_at
 
@@ -83,7 +83,8 @@ def _worker(rank: int, folder: str, kind: str) -> None:
     torch.set_num_threads(1)
     device, links = _join_links(rank, kind, folder)
     groups = groups_of_neighbors(Replicas.one_each(2), links)
-    to, back = (links.to(1 - rank, 1 - rank, groups[(0, 1), forward]) for forward in (rank == 0, rank == 1))
+    ways = (Kind.FORWARD, Kind.BACKWARD) if rank == 0 else (Kind.BACKWARD, Kind.FORWARD)
+    to, back = (links.to(1 - rank, 1 - rank, groups[(0, 1), way]) for way in ways)
     outgoing, incoming = Outgoing(to, "a probe"), Incoming(back, "a probe")
     incoming.expect([size for size in (_LARGE, _SMALL) for _ in range(_WARM_UPS + _REPEATS)])
     took = []
