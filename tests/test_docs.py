@@ -279,10 +279,17 @@ def measured(bench):
     yield "runtime.md", "A run alone took", "Launchers", [f"{each:.1f}" for each in (*map(sum, phases), *further)]
 
     goodput = bench["goodput"]
-    kept = [([f"{100 * share:.0f}" for share in row["kept_share"]], row["seconds"][0]) for row in goodput["rows"]]
-    yield "failures.md", "every 48 steps |", "These are", [
-        each for shares, seconds in kept for each in (*shares, f"{seconds:.1f}")
-    ]  # fmt: skip
+    faults = list(dict.fromkeys(row["fault"] for row in goodput["rows"]))
+    yield (
+        "failures.md",
+        "every 48 steps |",
+        "These are",
+        [
+            number
+            for row in sorted(goodput["rows"], key=lambda row: faults.index(row["fault"]))
+            for number in (*(f"{100 * share:.0f}" for share in row["kept_share"]), f"{row['seconds'][0]:.1f}")
+        ],
+    )
     found = goodput["young"]
     seconds = [f"{found[name]:.2f}" for name in ("checkpoint_cost_s", "checkpoint_pause_s")]
     between = [f"{found[name]:.1f}" for name in ("between_failures_s", "interval_s")]
