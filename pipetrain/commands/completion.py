@@ -113,6 +113,11 @@ def _choices(before: Sequence[str], word: str, commands: _Parsers) -> Iterable[s
     subcommands = [each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     if subcommands and (before or not word.startswith("-")):
         return _choices(before, word, subcommands[0])
+    return _words_of(parser, before, word)
+
+
+def _words_of(parser: argparse.ArgumentParser, before: Sequence[str], word: str) -> Iterable[str]:
+    """Words that may follow the words `before` of a command, other than its subcommands."""
     flags = {name: action for action in parser._actions for name in action.option_strings}
     flag = flags.get(before[-1]) if before else None
     if flag and flag.nargs != 0:  # its value follows
