@@ -200,36 +200,46 @@ def run(asked, **settings):
     return ComparedRun(Path("a"), "completed", settings={**asked, **settings}, asked=list(asked))
 
 
-def test_runs_are_called_by_what_was_asked_for_and_differs():
-    runs = [
-        run({"method": "gpipe", "model": "lenet5", "optimizer.lr": 0.1}, schedule="gpipe"),
-        run({"method": "pipedream", "model": "lenet5", "optimizer.lr": 0.2}, schedule="1f1b"),
-    ]
-    assert distinct_names(runs) == ["gpipe lr=0.1", "pipedream lr=0.2"]
+GIVEN = {"method": "gpipe", "model": "lenet5"}
+FOLLOWING = {"model.depth": 1, "model.width": 1, "model.classes": 1}
 
 
-def test_what_follows_from_the_method_is_left_out_of_names():
-    runs = [run({"method": "pipemare"}, **{"method.t1": True}), run({"method": "gpipe"}, method="gpipe")]
-    assert distinct_names(runs) == ["pipemare", "gpipe"]
-
-
-def test_value_that_only_one_run_was_given_is_told_of_all():
-    runs = [run({"partition.stages": 4}, method="gpipe"), run({}, method="gpipe", **{"partition.stages": 2})]
-    assert distinct_names(runs) == ["stages=4", "stages=2"]
-
-
-def test_settings_that_end_alike_are_told_in_full():
-    runs = [run({"train.batch_size": 1, "eval.batch_size": 2}), run({"train.batch_size": 3, "eval.batch_size": 4})]
-    assert distinct_names(runs) == ["eval.batch_size=2 train.batch_size=1", "eval.batch_size=4 train.batch_size=3"]
-
-
-def test_unexpectedly_differing_runs_are_separated():
-    runs = [run({"method": "pipemare"}, **{"method.t1": flag}) for flag in (True, False)]
-    assert distinct_names(runs) == ["t1=true", "t1=false"]
-
-
-def test_single_run_is_called_by_its_method():
-    assert distinct_names([run({"method": "gpipe", "optimizer.lr": 0.1})]) == ["gpipe"]
+@pytest.mark.parametrize(
+    ("runs", "names"),
+    [
+        (
+            [
+                run({**GIVEN, "optimizer.lr": 0.1}, schedule="gpipe"),
+                run({**GIVEN, "method": "pipedream", "optimizer.lr": 0.2}, schedule="1f1b"),
+            ],
+            ["gpipe lr=0.1", "pipedream lr=0.2"],
+        ),
+        ([run({"method": "pipemare"}, **{"method.t1": True}), run({"method": "gpipe"})], ["pipemare", "gpipe"]),
+        ([run({"partition.stages": 4}), run({}, **{"partition.stages": 2})], ["stages=4", "stages=2"]),
+        (
+            [run({"train.batch_size": 1, "eval.batch_size": 2}), run({"train.batch_size": 3, "eval.batch_size": 4})],
+            ["eval.batch_size=2 train.batch_size=1", "eval.batch_size=4 train.batch_size=3"],
+        ),
+        ([run({"method": "pipemare"}, **{"method.t1": flag}) for flag in (True, False)], ["t1=true", "t1=false"]),
+        ([run({"method": "gpipe", "optimizer.lr": 0.1})], ["gpipe"]),
+        (
+            [
+                run({}, model="a", **FOLLOWING),
+                run({}, model="b", **dict.fromkeys(FOLLOWING, 2)),
+                run({}, model="b", **dict.fromkeys(FOLLOWING, 2), threads=1),
+            ],
+            ["model=a", "model=b", "model=b threads=1"],
+        ),
+        ([run({"method": "a\x1b[31m"})], ["a?[31m"]),
+        ([run({"method": "a\x1b[31m"}), run({"method": "b"})], ["a?[31m", "b"]),
+    ],
+    ids=[
+        *("asked for and different", "following from the method", "given to one alone", "ending alike", "unexpected"),
+        *("a single run", "the fewest", "control characters of one", "and of two"),
+    ],
+)
+def test_runs_are_called_by_what_was_asked_for_and_differs(runs, names):
+    assert distinct_names(runs) == names
 
 
 def test_seed_and_recorded_only_values_do_not_separate_runs():
@@ -237,18 +247,3 @@ def test_seed_and_recorded_only_values_do_not_separate_runs():
     other = run({"method": "gpipe", "seed": 2})
     assert compared_settings(one) == compared_settings(other)
     assert compared_settings(one) != compared_settings(run({"method": "gpipe", "optimizer.lr": 1}))
-
-
-def test_fewest_settings_that_separate_runs_are_named():
-    follows = {f"model.{name}": 1 for name in ("depth", "width", "classes")}
-    runs = [
-        run({}, model="a", **follows),
-        run({}, model="b", **{name: value + 1 for name, value in follows.items()}),
-        run({}, model="b", **{name: value + 1 for name, value in follows.items()}, threads=1),
-    ]
-    assert distinct_names(runs) == ["model=a", "model=b", "model=b threads=1"]
-
-
-def test_control_characters_of_a_run_do_not_reach_the_terminal():
-    assert distinct_names([run({"method": "a\x1b[31m"})]) == ["a?[31m"]
-    assert distinct_names([run({"method": "a\x1b[31m"}), run({"method": "b"})]) == ["a?[31m", "b"]
