@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from support.installed_packages import install
 
 from pipetrain import cli
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.choices import choice_of, names_of, names_of_family
 from pipetrain.runner.config.composition import combinations, composed, with_choices_of
-from pipetrain.runner.config.installed import installed_folders
+from pipetrain.runner.config.installed import ENTRY_POINTS, installed_folders
 from pipetrain.runner.config.reference import settings_of_choice
 from pipetrain.runner.config.schema import config_dir
 from pipetrain.runner.tracking.stored_settings import check_targets
@@ -29,6 +28,22 @@ def site(tmp_path, monkeypatch):
     installed_folders.cache_clear()
     yield tmp_path
     installed_folders.cache_clear()
+
+
+def install(site, package, files, folder="conf", code=""):
+    """The folder of choices of a package whose module, of the same name, has this code; `site` is on Python's path."""
+    home = site / package
+    for name, text in files.items():
+        path = home / "conf" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    home.mkdir(exist_ok=True, parents=True)
+    (home / "__init__.py").write_text(code)
+    info = site / f"{package}-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{package} = {package}.{folder}\n")
+    return home / "conf"
 
 
 def warned(capsys):
