@@ -1,6 +1,7 @@
 """Faults put into the runtime of a worker on purpose, each of which a test of `test_emulated_gpus.py` must notice."""
 
 import os
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,13 +93,25 @@ def feed_locks_memory_at_use() -> None:
 
 def inputs_not_handed_over() -> None:
     """The computation does not wait for the copies of inputs and targets."""
+    _copy_late()
     Uploads.hand_over = lambda _self, tensors: tensors  # type: ignore[method-assign]
 
 
 def blocks_filled_too_early() -> None:
     """Data for the device overwrite data that it has yet to copy."""
+    _copy_late()
     feed._BLOCKS = 1
     feed.event = lambda _device: None  # type: ignore[assignment]
+
+
+def _copy_late() -> None:
+    copy = Uploads._copy_part
+
+    def wait_and_copy(self: Uploads, source: torch.Tensor, target: torch.Tensor) -> None:
+        fake_gpu.current_stream().put(partial(time.sleep, 0.02))
+        copy(self, source, target)
+
+    Uploads._copy_part = wait_and_copy  # type: ignore[method-assign]
 
 
 def losses_lock_memory_at_use() -> None:

@@ -248,7 +248,8 @@ def check_late_copies():
 
 def check_uploads():
     """Data of any size go to the device while it still computes."""
-    uploads, given = Uploads(DEVICE), tuple(torch.arange(float(size)) for size in (3_000_000, 9_000_000, 2))
+    uploads = Uploads(torch.device(DEVICE))
+    given = tuple(torch.arange(float(size)) for size in (3_000_000, 9_000_000, 2))
     uploads.lock()
     let_go = held(gpu().current_stream(DEVICE))
     started = uploads.start(given)

@@ -114,6 +114,6 @@ def _without_weak_references(initialize: Any) -> Any:
 
     def without(layer: nn.RNNBase) -> None:
         initialize(layer)
-        layer._flat_weight_refs = []
+        layer._flat_weight_refs = [None] * len(layer._flat_weight_refs)
 
     return without
