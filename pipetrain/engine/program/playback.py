@@ -62,12 +62,14 @@ def play(
     workers = replicas or Replicas.one_each(len(lists))
     playing = _Playing(lists, segments, transfer, occupation, workers)
     played: list[list[Slice]] = [[] for _ in lists]
-    # Each sweep plays every list as far as its inputs allow. The order of the workers does not change the result, as an
-    # operation's start follows from ends alone. A sweep that plays nothing is the end, or a deadlock.
-    progress = True
+    # Each sweep plays every list as far as its inputs allow: along the stages, as forwards go, then back, as backwards
+    # do. The order of the workers does not change the result, as an operation's start follows from ends alone. A sweep
+    # that plays nothing is the end, or a deadlock.
+    progress, order = True, range(len(lists))
     while progress:
         progress = False
-        for r, operations in enumerate(lists):
+        for r in order:
+            operations = lists[r]
             while len(played[r]) < len(operations):
                 op = operations[len(played[r])]
                 if (arrival := playing.arrival(r, op)) is None:
@@ -76,6 +78,7 @@ def play(
                 played[r].append(Slice(op, start, start + duration(r, op)))
                 playing.ends[r, op] = played[r][-1].end
                 progress = True
+        order = order[::-1]
     if stuck := _unplayed(lists, played):
         raise DeadlockError(played, stuck, workers)
     return played
