@@ -189,3 +189,21 @@ def test_grid_cells_line_up_when_numbers_have_different_widths():
     lines = grid([OneFOneB().operations(r, 2, 1, 12) for r in range(2)]).splitlines()
     starts = [line.index("F11.0") % 6 for line in lines]
     assert len(set(starts)) == 1
+
+
+class Counted(list):
+    """A list that counts how often an operation is taken from it."""
+
+    taken = 0
+
+    def __getitem__(self, index):
+        self.taken += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("stages", [8, 64])
+@pytest.mark.parametrize("schedule", [OneFOneB(), GPipe()])
+def test_each_operation_is_tried_once_or_twice_however_many_stages(schedule, stages):
+    lists = [Counted(schedule.operations(r, stages, 2, 20)) for r in range(stages)]
+    play(lists, unit_duration)
+    assert sum(each.taken for each in lists) < 2 * sum(map(len, lists))
