@@ -96,6 +96,7 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 	$(BIN)/python benchmarks/finegrained.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/loading.py
+	$(BIN)/python benchmarks/scale.py
 
 bench-planner: setup  ## Measure predicted against measured throughput and memory of pipelines, on a quiet machine
 	$(BIN)/python benchmarks/planner.py
