@@ -27,7 +27,7 @@ from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint_saver import CheckpointSaver
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.callbacks import build_callbacks
-from pipetrain.runner.training.components.machine import device_at
+from pipetrain.runner.training.components.machine import device_at, give_back_free_memory
 from pipetrain.runner.training.components.optimizer import build_optimizers, rates_by_stage
 from pipetrain.runner.training.early_stopping import EarlyStopping
 from pipetrain.runner.training.job import Job
@@ -113,6 +113,7 @@ class TrainingSession:
             placement = self._job.placement
             stages = build_stages(chain, plan.bounds, training, placement.stages_of[rank], placement.replica_of(rank))
             keep_weights_of(stages, chain)
+            give_back_free_memory()
             direct = transport is not None and transport.direct
             if direct and training.arithmetic.compiled and phases[0].rules.schedule.executor is None:
                 data = self.components.data

@@ -15,7 +15,6 @@ from pipetrain.engine.stage.stage import Stage
 from pipetrain.runner.training import lazy_compiler
 from pipetrain.runner.training.components.data import Data, build_data
 from pipetrain.runner.training.components.loss import build_loss, build_metrics
-from pipetrain.runner.training.components.machine import give_back_free_memory
 from pipetrain.runner.training.components.model import build_model
 from pipetrain.runner.training.components.pipeline import build_planned_phases
 from pipetrain.runner.training.job import Job
@@ -94,5 +93,3 @@ def keep_weights_of(stages: Sequence[Stage], chain: LayerChain) -> None:
             if parameter not in held and not parameter.is_meta:
                 shape = nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)
                 setattr(part, name, shapes.setdefault(parameter, shape))
-    shapes.clear()
-    give_back_free_memory()

@@ -64,9 +64,11 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
     Raises:
         ConfigError: the checkpoint was saved from another model.
     """
-    held = {*stage.full_names.values(), *stage.carried.names}
+    held = {*stage.full_names.values(), *stage.carried.names, stage.layers}
     places = index.places(folder)
     files = {path for name, path in places.items() if name.of in held}
+    if stage.scaler is not None and not files:  # new layers without a tensor scale the gradients that pass through
+        files = {*places.values()}
     needed = {
         str(name): path
         for name, path in places.items()

@@ -4,6 +4,7 @@ import gc
 import json
 import weakref
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from support.one_run import prepared
 from support.pipelines import half_decay, sgd
 from support.worker_pool import simulated
 
+from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.executors.pipeline import build_stages
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
@@ -26,15 +28,19 @@ TRAINING = Training(OptimizerFactory(sgd, half_decay), CrossEntropy())
 LAST = {"run.losses": torch.zeros(1)}
 
 
-def stages(number, model=small_model):
-    return build_stages(model.build(1, 4), small_model.bounds(number), TRAINING)
+def stages(number, model=small_model, training=TRAINING):
+    return build_stages(model.build(1, 4), small_model.bounds(number), training)
 
 
 def saved(run, number, model=small_model):
     """A checkpoint of so many stages, each in a process."""
-    folder = RunDirectory(run).checkpoint(1)
+    return saved_stages(run, stages(number, model))
+
+
+def saved_stages(run, built):
+    folder, number = RunDirectory(run).checkpoint(1), len(built)
     folder.parent.parent.mkdir(exist_ok=True)
-    parts = [stage_tensors(stage) for stage in stages(number, model)]
+    parts = [stage_tensors(stage) for stage in built]
     assert Processes(number).save(folder, [*parts[:-1], {**parts[-1], **LAST}]) == [None] * number
     return folder
 
@@ -69,6 +75,25 @@ def test_shared_weight_is_read_from_the_file_of_its_first_stage(tmp_path, opened
     folder = saved(tmp_path, 3, tied_model)
     contents.restore(stages(3, tied_model)[2], folder, 1)
     assert opened == {"process-0.safetensors": 1, "process-2.safetensors": 1}
+
+
+def test_loss_scale_of_layers_without_tensors_is_restored(tmp_path, opened):
+    training = replace(TRAINING, arithmetic=ComputeOptions("fp16"))
+
+    def scaled(folder, number):
+        built = stages(number, training=training)
+        for stage in built:
+            stage.scaler.scale = 4.0 + stage.index
+        return saved_stages(folder, built)
+
+    folder = scaled(tmp_path / "same", 6)
+    for stage in stages(6, training=training):
+        contents.restore(stage, folder, 1)
+        assert stage.scaler.scale == 4.0 + stage.index
+    assert opened == {f"process-{r}.safetensors": 1 for r in range(6)}
+    pool = stages(6, training=training)[4]  # was in one stage with the last layer
+    contents.restore(pool, scaled(tmp_path / "other", 5), 1)
+    assert pool.scaler.scale == 4.0
 
 
 def test_history_opens_one_file(tmp_path, opened):
