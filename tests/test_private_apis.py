@@ -146,7 +146,7 @@ def test_check_sees_attributes_imports_and_paths_in_strings():
 
 def test_every_reader_of_memory_is_counted(monkeypatch):
     buffer_pool.check_use_count()
-    monkeypatch.setattr(torch._C, "_storage_Use_Count", lambda _storage: buffer_pool._UNSHARED)
+    monkeypatch.setattr(buffer_pool, "_use_count", lambda _storage: buffer_pool._UNSHARED)
     with pytest.raises(RuntimeError, match=rf"torch {torch.__version__.partition('+')[0]}.*a view"):
         buffer_pool.check_use_count()
 

@@ -34,8 +34,8 @@ class ReadCursor(Generic[AnyStage]):
         self.start = interval.start
         self.base = stage.updates
         self.planned = rules.planned(self.worker, interval.minibatches, interval.start)
-        self._repeats = rules.steady + math.lcm(*rules.replicas.counts)
-        """The first minibatch whose operations repeat earlier ones, a round of all stages later."""
+        self._checked = 2 * (rules.steady + math.lcm(*rules.replicas.counts))
+        """Number of minibatches whose reads are all checked: twice until operations begin to repeat earlier ones."""
         self._done = 0
         self._entered = -1
 
@@ -68,14 +68,14 @@ class ReadCursor(Generic[AnyStage]):
     def read(self, planned: PlannedOperation) -> WeightRead:
         """Weights that the next operation, `planned`, reads; the version counts from the start of the run.
 
-        Checked for minibatches that begin until the steady state has come round once, and in every 100th round.
+        Checked for twice the minibatches until the steady state has come round once, and in every 100th round.
 
         Raises:
             InvariantError: by the closed forms of schedule and method it reads something else.
         """
         stage, operation = self.stage, planned.operation
         this_round = self.rules.replicas.round_of(stage.index, operation.minibatch)
-        if operation.minibatch < self._repeats or this_round % _CHECK_EVERY == 0:
+        if operation.minibatch < self._checked or this_round % _CHECK_EVERY == 0:
             self.rules.check(stage.index, planned, stage.updates - self.base, self.start)
         read = planned.read.moved(self.base)
         if stage.staleness is not None:
