@@ -92,7 +92,7 @@ def test_sizes_are_of_minibatch_with_first_microbatch_measured():
 
 def test_relayed_integers_masks_and_recurrence_are_measured():
     layers = measured(small_model.build(1, 4), torch.rand(4, 1, 8, 8))
-    positions = 4 * 8
+    positions = 4 * 3
     relayed = 6 * positions * FLOAT * 2 + positions * LONG + positions
     assert [layer.output_bytes for layer in layers[:3]] == [6 * positions * FLOAT, relayed, relayed]
     assert all(layer.forward_s > 0 and layer.backward_s > 0 for layer in layers)
