@@ -177,7 +177,7 @@ def test_messages_under_way_count_beside_activations():
     assert stage.report()["activation_bytes_peak"] == one + 100
     assert stage.kept_outputs(0, 0) == {output.untyped_storage().data_ptr()}
     assert stage.kept_outputs(0, None) == stage.kept_outputs(1, 0) == set()
-    stage.backward([(0, 0)], (torch.ones(3, 5),), WeightRead(0), Activations.KEPT)
+    stage.backward([(0, 0)], (torch.ones(3, 5),), WeightRead(0))
     assert stage.kept_outputs(0, 0) == set()
 
 

@@ -112,7 +112,7 @@ def test_processes_connect_to_their_neighbors_alone(tmp_path):
         folder.mkdir()
         forked(note_sockets, folder, count, count=count)
         most.append(max(int((folder / f"{rank}").read_text()) for rank in range(count)))
-    assert most[0] == most[1]
+    assert most[1] - most[0] < 3  # any group that connects all would add 3
 
 
 def test_one_module_knows_the_name_of_the_backend():
