@@ -278,6 +278,11 @@ def measured(bench):
     yield "runtime.md", "has trained for a step", "on two quiet", [f"{sum(each[:-1]):.1f}" for each in phases]
     yield "runtime.md", "A run alone took", "Launchers", [f"{each:.1f}" for each in (*map(sum, phases), *further)]
 
+    tables = bench["host_time"]["tables"].values()
+    names = [name for name in bench["host_time"]["tables"]["fp32, N = 4"] if name != "plain"]
+    ratios = [f"{each:.2f}" for name in names for table in tables if name in table for each in table[name]["ratio"]]
+    yield "speed.md", "| plain, µs", "How it was measured", ratios
+
     goodput = bench["goodput"]
     faults = list(dict.fromkeys(row["fault"] for row in goodput["rows"]))
     yield (
