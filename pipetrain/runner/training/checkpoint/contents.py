@@ -12,7 +12,7 @@ from pipetrain.engine.stage.base import BaseStage
 from pipetrain.engine.stage.saved_state import Kind, Saved, TensorName, restore_stage, selected
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.schema import leaves
-from pipetrain.runner.training.checkpoint import index, store, tensor_file
+from pipetrain.runner.training.checkpoint import manifest, store, tensor_file
 from pipetrain.runner.training.components.optimizer_checks import try_step
 
 
@@ -49,10 +49,25 @@ def _mapped(folder: Path, kind: Kind, names: Collection[str] | None = None) -> S
     """As `load_tensors`, of which nothing is read before it is used."""
     places = {
         str(name): path
-        for name, path in index.places(folder).items()
+        for name, path in _places(folder).items()
         if name.kind is kind and (names is None or name.of in names)
     }
     return selected(dict(tensor_file.mapped(places)), kind)
+
+
+def _places(folder: Path) -> dict[TensorName, Path]:
+    """Name of each tensor -> its file, file by file.
+
+    Raises:
+        ConfigError: a name is not that of a tensor of a checkpoint.
+    """
+    found: dict[TensorName, Path] = {}
+    for entry in manifest.entries(folder):
+        try:
+            found.update({TensorName.parse(name): folder / entry.name for name in entry.tensors})
+        except ValueError as error:
+            raise ConfigError(f"{folder / entry.name}: holds tensors that no checkpoint has: {error}") from error
+    return found
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
@@ -65,7 +80,7 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
         ConfigError: the checkpoint was saved from another model.
     """
     held = {*stage.full_names.values(), *stage.carried.names, stage.layers}
-    places = index.places(folder)
+    places = _places(folder)
     files = {path for name, path in places.items() if name.of in held}
     if stage.scaler is not None and not files:  # new layers without a tensor scale the gradients that pass through
         files = {*places.values()}
@@ -178,7 +193,7 @@ def check_model(folder: Path, chain: LayerChain) -> None:
 
 def weights_in_order(folder: Path) -> Iterator[tuple[str, Tensor]]:
     """The whole model's weights and buffers in the order of their names, each in memory only while it is used."""
-    files = {name.of: path for name, path in index.places(folder).items() if name.kind is Kind.MODEL}
+    files = {name.of: path for name, path in _places(folder).items() if name.kind is Kind.MODEL}
     places = {str(TensorName(Kind.MODEL, of)): files[of] for of in sorted(files)}
     for text, tensor in tensor_file.mapped(places):
         yield TensorName.parse(text).of, tensor

@@ -1,8 +1,8 @@
-"""manifest.json of a checkpoint: the size and sha256 of each of its files, written last and checked before use."""
+"""manifest.json of a checkpoint: size, sha256 and tensors of each of its files, written last and checked before use."""
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,24 +14,28 @@ from pipetrain.runner.tracking.files import naming, sync
 
 NAME = "manifest.json"
 _FORMAT = 3
-"""The number of the format; 1 had no config.json."""
+"""The number of the format; 1 had no config.json, 2 no names of tensors."""
 _OF_TORCH = ".metadata"
 """File of a checkpoint of torch.distributed.checkpoint, a format without a number."""
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """Entry of one file in a manifest: its name in the folder, its size in bytes, and the sha256 of its content."""
+    """Entry of one file in a manifest: its name in the folder, its size in bytes, and the sha256 of its content.
+
+    It also has the names of the tensors in the file, so that a process opens only the files that it needs.
+    """
 
     name: str
     size: int
     sha256: str
+    tensors: Sequence[str] = ()
 
     @classmethod
-    def of(cls, path: Path) -> "FileEntry":
+    def of(cls, path: Path, tensors: Sequence[str] = ()) -> "FileEntry":
         """The entry of a file, which is synced to the disk."""
         sync(path)
-        return cls(path.name, path.stat().st_size, sha256_of(path))
+        return cls(path.name, path.stat().st_size, sha256_of(path), tensors)
 
     def fault(self, folder: Path) -> str | None:
         """Difference between the file and this entry; None if it matches."""
@@ -54,9 +58,12 @@ def write(folder: Path, listed: Iterable[FileEntry]) -> None:
 
 def entries(folder: Path) -> list[FileEntry]:
     """The files of a checkpoint without a problem, its manifest aside."""
-    listed = [FileEntry(name, of["size"], of["sha256"]) for name, of in _read(folder)["files"].items()]
+    files = _read(folder)["files"].items()
+    listed = [FileEntry(name, of["size"], of["sha256"], of.get("tensors", ())) for name, of in files]
     if not listed or any(Path(entry.name).name != entry.name for entry in listed):
         raise ValueError("no files of this folder")
+    if not all(isinstance(name, str) for entry in listed for name in entry.tensors):
+        raise ValueError("no names of tensors")
     return listed
 
 
@@ -87,7 +94,11 @@ def problem(folder: Path) -> str | None:
 
 
 def _text(listed: Iterable[FileEntry]) -> str:
-    files = {entry.name: {"size": entry.size, "sha256": entry.sha256} for entry in listed}
+    files: dict[str, dict[str, Any]] = {}
+    for entry in listed:
+        files[entry.name] = {"size": entry.size, "sha256": entry.sha256}
+        if entry.tensors:
+            files[entry.name]["tensors"] = entry.tensors
     return json.dumps({"format": _FORMAT, "files": files}, indent=2) + "\n"
 
 

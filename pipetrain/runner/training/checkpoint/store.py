@@ -17,7 +17,7 @@ from pipetrain.runner.config.schema import CheckpointConfig
 from pipetrain.runner.tracking.evaluations import lower_is_better
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
-from pipetrain.runner.training.checkpoint import index, manifest, tensor_file
+from pipetrain.runner.training.checkpoint import manifest, tensor_file
 from pipetrain.runner.training.checkpoint.progress import progress_fault
 from pipetrain.runner.training.fingerprint import difference, fingerprint_like
 
@@ -112,7 +112,7 @@ def problem(folder: Path) -> str | None:
     """Why a checkpoint cannot be used, in one line that names the file; None if it can."""
     if fault := manifest.problem(folder):
         return fault
-    listed = {entry.name for entry in manifest.entries(folder)}
+    listed = {entry.name: entry.tensors for entry in manifest.entries(folder)}
     for name in (PROGRESS, CONFIG):
         if name not in listed:
             return f"{folder / name}: damaged: it is not in the manifest"
@@ -122,28 +122,15 @@ def problem(folder: Path) -> str | None:
         fault = one_line(error)
     if fault is not None:
         return f"{folder / PROGRESS}: damaged: {fault}"
-    files = [folder / name for name in sorted(listed) if name.endswith(tensor_file.SUFFIX)]
-    if fault := _tensors_problem(folder, files, load_progress(folder)["step"]):
-        return fault
+    step = load_progress(folder)["step"]
+    for name, tensors in sorted(listed.items()):
+        if name.endswith(tensor_file.SUFFIX) and (fault := tensor_file.fault(folder / name, step, tensors)):
+            return f"{folder / name}: damaged: {fault}"
     with contextlib.suppress(ValueError, TypeError, KeyError, OSError):
         config = load_config(folder)
         if isinstance(config["settings"], dict) and isinstance(config["choices"], dict):
             return None
     return f"{folder / CONFIG}: damaged: it holds no settings"
-
-
-def _tensors_problem(folder: Path, files: Sequence[Path], step: int) -> str | None:
-    """Why the files of tensors cannot be used; only the names and shapes in them are read."""
-    try:
-        indexed = index.tensors_of_files(folder)
-    except (ValueError, OSError) as error:
-        return f"{folder / index.NAME}: damaged: {one_line(error)}"
-    if indexed.keys() != {path.name for path in files}:
-        return f"{folder / index.NAME}: damaged: it lists other files"
-    for path in files:
-        if fault := tensor_file.fault(path, step, indexed[path.name]):
-            return f"{path}: damaged: {fault}"
-    return None
 
 
 def undamaged(folder: Path) -> Path:

@@ -56,16 +56,16 @@ def mapped(places: Mapping[str, Path]) -> Iterator[tuple[str, Tensor]]:
             raise ConfigError(f"{path}: not a safetensors file: {error}") from error
 
 
-def fault(path: Path, step: int, indexed: Collection[str]) -> str | None:
+def fault(path: Path, step: int, listed: Collection[str]) -> str | None:
     """Fault of a file of a checkpoint after `step` steps, as the continuation of `damaged:`; None if it is valid.
 
-    `indexed` are the names that the index has of it.
+    `listed` are the names that the manifest has of its tensors.
     """
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()
-            if set(indexed) != set(names):
-                return "its tensors are not those of the index"
+            if set(listed) != set(names):
+                return "its tensors are not those of the manifest"
             for text in names:
                 if wrong := _fault(TensorName.parse(text), file.get_slice(text).get_shape(), step):
                     return f"its {text} {wrong}"

@@ -15,7 +15,7 @@ from pipetrain.engine.files import strict_json
 from pipetrain.runner.tracking.files import naming, sync
 from pipetrain.runner.tracking.host_copies import host_copies
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.training.checkpoint import index, manifest, store, tensor_file
+from pipetrain.runner.training.checkpoint import manifest, store, tensor_file
 from pipetrain.runner.training.checkpoint.manifest import FileEntry
 from pipetrain.runner.training.checkpoint.store import OLD, PARTIAL
 
@@ -82,21 +82,19 @@ def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
             folder.parent.mkdir(exist_ok=True)  # but not the run directory, if that has been removed or renamed
             partial.mkdir()
 
-    def write() -> tuple[dict[str, Any], list[str]]:
+    def write() -> dict[str, Any]:
         tensor_file.write(part, snapshot.tensors)
-        return asdict(FileEntry.of(part)), sorted(snapshot.tensors)
+        return asdict(FileEntry.of(part, sorted(snapshot.tensors)))
 
     def publish() -> None:
         if writer.coordinates:
-            names = {entry.name: of_file for entry, (_, of_file) in zip(entries, written, strict=True)}
-            texts = {store.PROGRESS: snapshot.progress, store.CONFIG: snapshot.config, index.NAME: names}
+            texts = {store.PROGRESS: snapshot.progress, store.CONFIG: snapshot.config}
             manifest.write(partial, [*entries, *(_written(partial / name, text) for name, text in texts.items())])
             _put_in_place(partial, folder)
 
     try:
         writer.together(begin)
-        written = writer.together(write)
-        entries = [FileEntry(**entry) for entry, _ in written]
+        entries = [FileEntry(**entry) for entry in writer.together(write)]
         writer.together(publish)
     except OSError:
         if writer.coordinates:  # a full disk needs the room

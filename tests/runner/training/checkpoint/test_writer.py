@@ -67,7 +67,6 @@ def test_checkpoint_that_cannot_take_its_place_leaves_the_first(tmp_path, monkey
 def test_no_file_of_a_checkpoint_is_a_pickle(folder):
     assert sorted(path.name for path in folder.iterdir()) == [
         "config.json",
-        "index.json",
         "manifest.json",
         "process-0.safetensors",
         "progress.json",
@@ -91,7 +90,7 @@ def test_processes_write_a_file_each_and_one_manifest(tmp_path):
     parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
     assert Processes(2).save(folder, parts) == [None, None]
     assert store.problem(folder) is None
-    names = {"config.json", "index.json", "process-0.safetensors", "process-1.safetensors", "progress.json"}
+    names = {"config.json", "process-0.safetensors", "process-1.safetensors", "progress.json"}
     assert json.loads((folder / "manifest.json").read_text())["files"].keys() == names
     assert {name: tensor.tolist() for name, tensor in contents.model_state(folder).items()} == {
         "a": [1.0, 1.0],

@@ -1,4 +1,4 @@
-"""What a checkpoint's index spares: files that hold nothing of a stage, and values that nobody needs."""
+"""Names of tensors in the manifest: a process opens only the files that it needs, and reads only values it needs."""
 
 import gc
 import json
@@ -22,7 +22,7 @@ from pipetrain.engine.stage.base import Training
 from pipetrain.engine.stage.saved_state import stage_tensors
 from pipetrain.runner.tracking import summary
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.training.checkpoint import contents, index, manifest, store, tensor_file
+from pipetrain.runner.training.checkpoint import contents, manifest, store, tensor_file
 
 TRAINING = Training(OptimizerFactory(sgd, half_decay), CrossEntropy())
 LAST = {"run.losses": torch.zeros(1)}
@@ -102,29 +102,20 @@ def test_history_opens_one_file(tmp_path, opened):
     assert opened == {"process-3.safetensors": 1}
 
 
-def test_checkpoint_without_an_index_is_damaged(tmp_path):
-    folder = saved(tmp_path, 2)
-    (folder / index.NAME).unlink()
-    manifest.write(folder, [entry for entry in manifest.entries(folder) if entry.name != index.NAME])
-    assert store.problem(folder).startswith(f"{folder / index.NAME}: damaged: ")
-
-
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        (lambda listed: listed["process-0.safetensors"].pop(), "process-0.safetensors"),
-        (lambda listed: listed["process-1.safetensors"].append("model.more"), "process-1.safetensors"),
-        (lambda listed: listed.pop("process-1.safetensors"), index.NAME),
-        (lambda listed: listed.update({"process-1.safetensors": [1]}), index.NAME),
+        (lambda files: files["process-0.safetensors"]["tensors"].pop(), "process-0.safetensors"),
+        (lambda files: files["process-1.safetensors"]["tensors"].append("model.more"), "process-1.safetensors"),
+        (lambda files: files["process-1.safetensors"].pop("tensors"), "process-1.safetensors"),
+        (lambda files: files["process-1.safetensors"].update(tensors=[1]), manifest.NAME),
     ],
 )
-def test_index_of_other_tensors_is_damaged(tmp_path, change, name):
+def test_manifest_of_other_tensors_is_damaged(tmp_path, change, name):
     folder = saved(tmp_path, 2)
-    listed = json.loads((folder / index.NAME).read_text())
-    change(listed)
-    (folder / index.NAME).write_text(json.dumps(listed))
-    others = [entry for entry in manifest.entries(folder) if entry.name != index.NAME]
-    manifest.write(folder, [*others, manifest.FileEntry.of(folder / index.NAME)])
+    content = json.loads((folder / manifest.NAME).read_text())
+    change(content["files"])
+    (folder / manifest.NAME).write_text(json.dumps(content, indent=2) + "\n")
     assert store.problem(folder).startswith(f"{folder / name}: damaged: ")
 
 
@@ -134,7 +125,7 @@ def test_resumed_run_is_hashed_once_before_it_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(manifest, "sha256_of", lambda path: hashed.update([path.name]) or sha256_of(path))
     monkeypatch.setattr(contents, "model_state", lambda *of, **_how: loaded.append(of))
     prepared(tmp_path, train={"max_steps": 4}, resume=str(tmp_path / "run"))
-    files = {"config.json", "index.json", "process-0.safetensors", "progress.json"}
+    files = {"config.json", "process-0.safetensors", "progress.json"}
     assert hashed == dict.fromkeys(files, 1)
     assert not loaded
 
