@@ -1,6 +1,7 @@
 """The number of files and connections that a worker may have open at a time."""
 
 import contextlib
+import math
 import os
 import resource
 
@@ -15,10 +16,10 @@ _BESIDES = 64
 
 
 def allow_open_files(job: Job, process: int) -> None:
-    """Raises the limit of this process as far as it may.
+    """Raises the soft limit of this process to the hard one.
 
     Raises:
-        RunError: that does not suffice for the connections of its stages.
+        RunError: the limit is too low for its connections.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # some systems set less than they say
@@ -36,8 +37,10 @@ def explained(line: str) -> str | None:
 def _connections(job: Job, process: int) -> int:
     """Number of connections that a process has at least: one for each direction of messages with a neighbor."""
     counts = job.plan.replicas or [1] * len(job.plan.stages)
-    stages = {stage + step for stage in job.placement.stages_of[process] for step in (-1, 1)}
-    neighbors = sum(counts[stage] for stage in stages if 0 <= stage < len(counts))
+    own = job.placement.stages_of[process]
+    pairs = ((counts[r], counts[peer]) for r in own for peer in (r - 1, r + 1) if 0 <= peer < len(counts))
+    # a replica exchanges messages with those of the neighboring stage that share its minibatches
+    neighbors = sum(math.lcm(each, of_peer) // each for each, of_peer in pairs)
     every = job.placement.num_processes
     collects = every if process == job.placement.of_last_stage else 0  # the weights of all stages
     hosts_store = "MASTER_ADDR" in os.environ and process == 0 and not master.is_torchruns()

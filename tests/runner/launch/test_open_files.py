@@ -38,8 +38,14 @@ def test_soft_limit_is_raised_to_the_hard_one(tmp_path, limits):
 
 @pytest.mark.parametrize(
     ("counts", "process", "allowed"),
-    [((1,) * 4096, 7, True), ((1,) * 4096, 4095, False), ((1, 490, 1), 0, False), ((1, 490, 1), 1, True)],
-    ids=["one of many", "collects weights", "hub", "replica"],
+    [
+        ((1,) * 4096, 7, True),
+        ((1,) * 4096, 4095, False),
+        ((1, 490, 1), 0, False),
+        ((1, 490, 1), 1, True),
+        ((256,) * 3, 300, True),
+    ],
+    ids=["one of many", "collects weights", "hub", "replica", "replica of a pipeline"],
 )
 def test_limit_below_the_connections_of_a_process_is_named(tmp_path, limits, counts, process, allowed):
     made = of_stages(tmp_path, counts)
