@@ -17,6 +17,7 @@ PAPERS := pipeoptim pipemare zhang timeprest pipedream one_step_delay asyncpp pa
 LOWER_TESTS := tests/test_cli.py tests/test_private_apis.py tests/engine/libraries \
 	tests/plugins/torch_schedules tests/engine/methods/test_lwp.py tests/runner/executors/test_method_runs.py \
 	tests/engine/optim tests/engine/stage tests/engine/models tests/graph tests/zoo/models tests/zoo/optim \
+	tests/runner/training/components/test_torch_scheduler.py \
 	tests/planning/tables tests/reporting/sweep tests/reporting/timeline tests/reporting/test_distances.py \
 	tests/zoo/data/images tests/engine/data/test_loader.py tests/engine/data/test_samples.py \
 	tests/zoo/data/test_vocabulary.py tests/zoo/data/translation/test_synthetic.py tests/zoo/data/video/test_msvd.py
@@ -88,7 +89,7 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 site: setup  ## Build the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), replicas, simulation, the host's time, fine-grained pipelines, the start, and loading
+bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), replicas, simulation, the host's time, fine-grained pipelines, many workers, the start, and loading
 	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done
 	for model in resnet56 alexnet; do $(BIN)/python benchmarks/replicas.py --model $$model || exit 1; done
 	$(BIN)/python benchmarks/simulated.py
