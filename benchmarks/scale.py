@@ -1,4 +1,4 @@
-"""What a run of many processes asks of one process and of the store: at 64, 512 and 4,096 workers.
+"""Lists, store requests and connections of a run with 64, 512 and 4,096 workers.
 
 `python benchmarks/scale.py`. Everything is counted or timed on this machine, with the code of a run and without its
 training: the operation lists that a worker makes at the start of an interval, the requests and keys by which workers
@@ -47,7 +47,7 @@ HANG_SECONDS = 10.0
 
 @dataclass
 class Asked:
-    """What was asked of a store, by one worker or by all."""
+    """Requests to a store, by one worker or by all."""
 
     requests: int = 0
     keys: int = 0
@@ -102,7 +102,7 @@ class Worker:
         return Heartbeat(self.process, os.getpid(), host, self._number, 1, Activity(what="F3.0", starting=False))
 
     def taken(self) -> Asked:
-        """What it has asked since the last call."""
+        """Requests since the last call."""
         taken = Asked(self.asked.requests, self.asked.keys)
         self.asked.requests = self.asked.keys = 0
         return taken

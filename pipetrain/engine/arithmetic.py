@@ -71,7 +71,7 @@ class ComputeOptions:
                     layer.register_forward_pre_hook(_leave_cudnn)
                     layer.register_forward_hook(_return_to_cudnn, always_call=True)
 
-    def callables(self, layers: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    def callables(self, layers: Sequence[nn.Module]) -> list[Callable[..., Any]]:
         """Functions to call instead of the layers.
 
         Each is compiled separately, again for each shape: the code that torch compiles for variable shapes depends on

@@ -46,6 +46,11 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
 
 
+def bytes_of(tensor: Tensor) -> Tensor:
+    """A dense tensor's memory as bytes, in one dimension."""
+    return flat(tensor).view(torch.uint8)
+
+
 def storage_pointers(tensors: Iterable[Tensor | None]) -> set[int]:
     """Where the storages of the tensors begin: two that share one write into each other."""
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor is not None}

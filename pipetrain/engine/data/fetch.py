@@ -106,12 +106,13 @@ class Fetch:
         Seeding Python and numpy takes longer than reading a small sample, so the samples are first read without, and
         once more if one has drawn.
         """
+        read = Split(self.dataset).stored if self.stored else None
         with generator_kept() as generator:
             if True not in self.drawn:
                 # the first read may draw once for all others
                 first = not self.drawn
                 with python_draws(self.seed) if first else python_generators_kept() as drawn:
-                    pairs = [self._pair(generator, epoch, index) for index in indices]
+                    pairs = [self._pair(generator, epoch, index, read) for index in indices]
                 if first or any(drawn):
                     self.drawn.append(any(drawn))
                 if not any(drawn):
@@ -120,13 +121,15 @@ class Fetch:
             with python_generators_kept():
                 for index in indices:
                     seed_python(key(self.seed, epoch, index))
-                    pairs.append(self._pair(generator, epoch, index))
+                    pairs.append(self._pair(generator, epoch, index, read))
         return pairs
 
-    def _pair(self, generator: torch.Generator, epoch: int, index: int) -> Sequence[Any]:
+    def _pair(
+        self, generator: torch.Generator, epoch: int, index: int, read: Callable[[int], Any] | None
+    ) -> Sequence[Any]:
         # torch.manual_seed would seed every device, in 300 µs instead of 2
         generator.manual_seed(key(self.seed, epoch, index))
-        return sample_of(self.dataset, index, Split(self.dataset).stored if self.stored else None)
+        return sample_of(self.dataset, index, read)
 
 
 @contextmanager

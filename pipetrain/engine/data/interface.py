@@ -48,7 +48,7 @@ class Split(_Members):
 
     @property
     def stored(self) -> Callable[[int], Any] | None:
-        """`stored(i)` returns `split[i]` with the input as it is stored, which `on_device` has yet to compute with.
+        """`stored(i)` returns `split[i]` with the input in its stored form, which `on_device` takes.
 
         A stage on a GPU reads this instead of `split[i]`: images as bytes, for example, are a quarter of the size of
         images in float32. A split has both members or neither.
@@ -57,7 +57,7 @@ class Split(_Members):
 
     @property
     def on_device(self) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
-        """`on_device(inputs)` computes the inputs of a minibatch from what `stored` returns, on the device of these.
+        """`on_device(inputs)` computes the inputs of a minibatch from their stored form, on the device that holds them.
 
         It takes and returns a tuple of tensors. On the CPU, the bits should be those of `split[i]`.
         """

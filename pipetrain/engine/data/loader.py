@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from pipetrain.engine.data.fetch import Fetch, Minibatch
+from pipetrain.engine.data.fetch import Fetch, Minibatch, form_of
 from pipetrain.engine.data.interface import Split
 from pipetrain.engine.data.order import own_minibatches, shuffled
 from pipetrain.engine.data.ranges import LabelRange, TokenRange
 from pipetrain.engine.data.readers import Readers, Task, kept_readers
+from pipetrain.engine.data.samples import naming_errors
 from pipetrain.engine.errors import ConfigError, as_configured
 from pipetrain.engine.tensors import Tensors
 
@@ -133,9 +135,20 @@ class Loader:
         return len(self.minibatches(epoch)[index]) if self._whole else self._sizes[index]
 
     def finish(self, inputs: Tensors) -> Tensors:
-        """The inputs of a minibatch as layers get them, computed where these are."""
-        complete = Split(self.dataset).on_device if self.stored and Split(self.dataset).stored is not None else None
-        return inputs if complete is None else (*complete(inputs),)
+        """The inputs that layers take; of samples read as stored, the data set's `on_device` computes them.
+
+        Raises:
+            ConfigError: it returns no tensors.
+            DataError: it raised an exception.
+        """
+        split, owner = Split(self.dataset), type(self.dataset).__name__
+        if not self.stored or split.stored is None or split.on_device is None:
+            return inputs
+        with naming_errors(f"{owner}.on_device"):
+            made = split.on_device(inputs)
+        if not isinstance(made, tuple | list) or not all(isinstance(each, Tensor) for each in made):
+            raise ConfigError(f"dataset: {owner}.on_device must return a tuple of tensors, not {form_of(made)}")
+        return tuple(made)
 
     def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`, each `every`-th; tuples of tensors (samples, …)."""

@@ -25,7 +25,7 @@ class Minibatches(Protocol):
         """Number of samples of each minibatch."""
 
     def finish(self, inputs: Tensors) -> Tensors:
-        """The inputs that layers get of those of a minibatch, which are on the device by now."""
+        """The inputs that layers take, computed from those of a minibatch, on their device."""
 
     def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`, each `every`-th."""

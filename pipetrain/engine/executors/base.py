@@ -108,11 +108,15 @@ class Executor(ABC):
 
     def feed(self, loader: Minibatches, interval: DrainInterval, stages: Sequence[BaseStage]) -> Feed:
         """Data of the interval: inputs if `stages` include the first stage, targets if they include the last."""
-        first, last = stages[0].index == 0, stages[-1].index == self.num_stages - 1
+        first, last = self._reads(stages)
         stage, replicas = stages[0], self._phases[interval.phase].rules.replicas
         own = replace(interval, first=min(interval.first + stage.replica, interval.last))
         every = replicas.counts[stage.index]
         return Feed(loader, own, self._uploads, inputs=first, targets=last, every=every)
+
+    def _reads(self, stages: Sequence[BaseStage]) -> tuple[bool, bool]:
+        """True if these stages read inputs, and True if they read targets."""
+        return stages[0].index == 0, stages[-1].index == self.num_stages - 1
 
     def drains_by_itself(self, interval: DrainInterval) -> bool:
         """True if ending after any minibatch changes nothing: the pipeline is empty, and no round is cut short."""
@@ -198,7 +202,7 @@ class ManyProcesses(Executor):
         self.transport: Transport = transport
         if transport.direct:
             lock_numbers()
-            if stages[0].index == 0 or stages[-1].index == self.num_stages - 1:
+            if any(self._reads(stages)):
                 self._uploads.lock()
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
         self.rank, self.last_rank = dist.get_rank(), self._placement.of_last_stage

@@ -32,7 +32,7 @@ def evaluate_model(
     loader: Minibatches,
     compute: Callable[[Tensors], Tensors],
     loss: Loss,
-    device: torch.device,
+    uploads: Uploads,
     metrics: Metrics = NO_METRICS,
     parts: Iterable[int] | None = None,
 ) -> dict[str, float]:
@@ -40,7 +40,7 @@ def evaluate_model(
 
     The next of `parts` is taken before each part is computed.
     """
-    feed = Feed(loader, DrainInterval.whole(len(loader)), Uploads(device), inputs=True, targets=True)
+    feed = Feed(loader, DrainInterval.whole(len(loader)), uploads, inputs=True, targets=True)
     parts = range(len(loader)) if parts is None else parts
     return evaluate((compute(feed.inputs()) for _ in parts), feed.targets, loss, metrics)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.device_queue import Event, SideStream, event, page_locked, queues
 from pipetrain.engine.program.drain_interval import DrainInterval
-from pipetrain.engine.tensors import Tensors, dense, flat
+from pipetrain.engine.tensors import Tensors, bytes_of, dense
 
 _BLOCKS, _BLOCK_BYTES = 8, 2**22
 """Number and size of the blocks of page-locked memory that copies pass through."""
@@ -32,7 +32,7 @@ class Uploads:
         self._blocks: deque[tuple[Tensor, Event | None]] = deque()
 
     def lock(self) -> None:
-        """Takes the blocks, unless it has; see `page_locked` for when to do so."""
+        """Takes the blocks if it has not yet; `page_locked` says when that is safe."""
         if not self._blocks and queues(self.device):
             self._blocks.extend((block, None) for block in page_locked(_BLOCKS * _BLOCK_BYTES).split(_BLOCK_BYTES))
 
@@ -68,11 +68,11 @@ class Uploads:
 
 def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
     """A dense tensor's memory, as bytes, in parts that fit into a block."""
-    return flat(tensor).view(torch.uint8).split(_BLOCK_BYTES) if tensor.numel() else ()
+    return bytes_of(tensor).split(_BLOCK_BYTES) if tensor.numel() else ()
 
 
 class Targets(NamedTuple):
-    """The targets of a minibatch, in host memory, where looking at them waits for nothing, and on the device."""
+    """The targets of a minibatch, on the device and in host memory, where they can be read without waiting."""
 
     on_host: Tensors
     on_device: Tensors

@@ -250,12 +250,12 @@ class FinegrainedExecutor(OneProcess):
 
     @override
     def evaluate(self, loader: Minibatches, metrics: Metrics = NO_METRICS) -> dict[str, float]:
-        module, loss, device = self._model.module, self._model.loss, self.stages[0].device
+        module, loss = self._model.module, self._model.loss
         parts = self.evaluated_parts(len(loader))
         averaged = self.stages[0].weights.average is not None
         weights = _merged([stage.weights.evaluated for stage in self.stages])
         with module.using_weights(weights) if averaged else nullcontext():
-            return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), loss, device, metrics, parts)
+            return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), loss, self._uploads, metrics, parts)
 
 
 @dataclass

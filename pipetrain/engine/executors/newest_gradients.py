@@ -25,16 +25,23 @@ class NewestGradients:
     Args:
         stages: of the whole model; none has replicas, a tied weight or carried state.
         loader: of the training data.
+        uploads: that copy minibatches to the device.
         interval: the minibatches that come now.
         num_microbatches: N.
     """
 
     def __init__(
-        self, stages: Sequence[Stage], loader: Minibatches, interval: DrainInterval, num_microbatches: int
+        self,
+        stages: Sequence[Stage],
+        loader: Minibatches,
+        uploads: Uploads,
+        interval: DrainInterval,
+        num_microbatches: int,
     ) -> None:
         self._stages = stages
         self._meters = [stage.staleness for stage in stages if stage.staleness and stage.staleness.with_gradients]
         self._loader = loader.without_workers() if isinstance(loader, Loader) else loader
+        self._uploads = uploads
         self._interval = interval
         self._num_microbatches = num_microbatches
 
@@ -62,7 +69,7 @@ class NewestGradients:
         place, last = self._interval.first + minibatch - self._interval.start, self._stages[-1]
         assert last.loss is not None
         only = replace(self._interval, first=place, last=place + 1)
-        feed = Feed(self._loader, only, Uploads(last.device), inputs=True, targets=True)
+        feed = Feed(self._loader, only, self._uploads, inputs=True, targets=True)
         inputs, targets = (split(whole, self._num_microbatches) for whole in (feed.inputs(), feed.targets().on_device))
         scale = last.scaler.scale if last.scaler is not None else 1.0  # of no effect on a cosine
         counts = [count_of(last.loss, each) for each in targets]

@@ -144,7 +144,7 @@ class PipelineRules:
         Raises:
             ScheduleError: no pipeline can carry them out.
         """
-        self.lists(2 * min(self.steady, MOST_IN_FLIGHT) + max(self.replicas.counts))
+        self._make_lists(2 * min(self.steady, MOST_IN_FLIGHT) + max(self.replicas.counts))
 
     def _make_lists(self, minibatches: int) -> list[list[Operation]]:
         lists = [self._make_worker_list(worker, minibatches) for worker in range(self.replicas.num_workers)]

@@ -35,7 +35,7 @@ class ReadCursor(Generic[AnyStage]):
         self.base = stage.updates
         self.planned = rules.planned(self.worker, interval.minibatches, interval.start)
         self._checked = 2 * (rules.steady + math.lcm(*rules.replicas.counts))
-        """Number of minibatches whose reads are all checked: twice until operations begin to repeat earlier ones."""
+        """Number of minibatches whose reads are all checked: twice as many as pass before the list repeats."""
         self._done = 0
         self._entered = -1
 
@@ -68,7 +68,7 @@ class ReadCursor(Generic[AnyStage]):
     def read(self, planned: PlannedOperation) -> WeightRead:
         """Weights that the next operation, `planned`, reads; the version counts from the start of the run.
 
-        Checked for twice the minibatches until the steady state has come round once, and in every 100th round.
+        Checked for the first minibatches, twice as many as pass before the list repeats, and in every 100th round.
 
         Raises:
             InvariantError: by the closed forms of schedule and method it reads something else.

@@ -95,7 +95,7 @@ class SimulatedExecutor(OneProcess):
             cursor, feed = ReadCursor(stage, rules, interval), self.feed(loader, interval, [stage])
             runners.append(StageRunner(cursor, box, feed, self.clip_norm, self.hooks))
         begun = self.hooks.gate.begun
-        gradients = NewestGradients(self.stages, loader, interval, rules.num_microbatches)
+        gradients = NewestGradients(self.stages, loader, self._uploads, interval, rules.num_microbatches)
         self._run(runners, boxes, begun, gradients)
         ended_after = self.hooks.gate.ended_after
         minibatches = interval.minibatches if ended_after is None else ended_after - begun
@@ -189,7 +189,7 @@ class SimulatedExecutor(OneProcess):
         loss = self.stages[-1].loss
         assert loss is not None
         parts = self.evaluated_parts(len(loader))
-        return evaluate_model(loader, self._outputs, loss, self.stages[0].device, metrics, parts)
+        return evaluate_model(loader, self._outputs, loss, self._uploads, metrics, parts)
 
     def _outputs(self, tensors: Tensors) -> Tensors:
         for stage in self.stages:

@@ -48,7 +48,7 @@ class Measurements:
     Attributes:
         forward, backward: minibatch under way -> versions that its microbatches have read.
         forward_staleness, backward_staleness: distinct values in the steady state.
-        activation_bytes_peak: most bytes held at a time, of sent messages that may be on their way, too.
+        activation_bytes_peak: peak bytes held, including sent messages that may not have arrived.
     """
 
     forward: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))

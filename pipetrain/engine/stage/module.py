@@ -77,7 +77,7 @@ class StageModule(nn.Module):
             (layer.child, True) if type(layer) is Child and not arithmetic.compiled else (call, False)
             for layer, call in zip(layers, arithmetic.callables(layers), strict=True)
         ]
-        """What is called for each layer, and True if with one argument, a tuple of several tensors."""
+        """Callable of each layer, and True if it takes several tensors as one tuple."""
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own
         names = {id(parameter): name for name, parameter in self._own.items()}

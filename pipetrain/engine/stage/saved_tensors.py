@@ -116,16 +116,16 @@ class WeightCasts(TorchDispatchMode):
 
 
 class CastRecognition:
-    """Chooses what recognizes the casts of weights in the forwards of a module.
+    """Chooses how the casts of weights in a forward are recognized: by a record of it, or by its graph.
 
-    A forward of each shape is recorded. If the graph has shown the same casts, it serves for those that follow.
+    The first forward of each shape is recorded. If its graph shows the same casts, the next forwards use theirs.
     """
 
     def __init__(self) -> None:
         self._recorded: dict[tuple[torch.Size, ...], tuple[WeightCasts, int]] = {}
 
     def of_forward(self, weights: Mapping[str, Tensor], shapes: tuple[torch.Size, ...]) -> "WeightCasts | GraphCasts":
-        """What recognizes casts in the next forward, of inputs of these shapes with these weights."""
+        """The recognition of casts in the next forward, of inputs of these shapes with these weights."""
         last, forwards = self._recorded.get(shapes, (None, 0))
         if last is not None and last.in_graph and forwards % _RECORD_EVERY:
             self._recorded[shapes] = last, forwards + 1

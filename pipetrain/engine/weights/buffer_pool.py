@@ -152,5 +152,5 @@ class _BufferSet:
 
 
 def _form(tensor: Tensor) -> tuple[Any, ...]:
-    """What two whole arrays of one form have in common."""
+    """Type, device, shape, strides and storage size; equal for whole arrays that can replace each other."""
     return tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.untyped_storage().nbytes()

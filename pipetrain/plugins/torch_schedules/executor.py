@@ -86,7 +86,7 @@ class TorchPipeliningExecutor(ManyProcesses):
             targets = feed.targets().on_device if self.stages[-1].loss is not None else ()
             pipe = self._pipe(rules, size // rules.num_microbatches, inputs)
             with self.hooks.waiting(f"the other processes' part of minibatch {t}"):
-                loss = pipe.step(t, inputs, split(targets, rules.num_microbatches) if targets else [])
+                loss = pipe.step(t, inputs, split(targets, rules.num_microbatches))
             self._update(rules, t)
             if loss is not None:
                 self.hooks.on_step(t, loss)

@@ -10,7 +10,7 @@ from pipetrain.engine.executors.hooks import Around
 from pipetrain.engine.executors.messages.links import Spec
 from pipetrain.engine.stage.module import MicrobatchId
 from pipetrain.engine.stage.stage import Stage
-from pipetrain.engine.tensors import Tensors, flat
+from pipetrain.engine.tensors import Tensors, bytes_of
 
 
 class TorchStage(nn.Module):
@@ -111,7 +111,7 @@ class _Depart(torch.autograd.Function):
 def packed(tensor: Tensor) -> Tensor:
     """The tensor as it is carried: contiguous; integers and masks as the values of their bytes, which are exact."""
     dense = tensor.contiguous()
-    return dense if dense.is_floating_point() else flat(dense).view(torch.uint8).to(torch.float32)
+    return dense if dense.is_floating_point() else bytes_of(dense).to(torch.float32)
 
 
 def _unpacked(tensor: Tensor, spec: Spec) -> Tensor:

@@ -124,14 +124,14 @@ class Heartbeat:
 
     @classmethod
     def read(cls, store: Board, processes: Iterable[int]) -> dict[int, Self]:
-        """The newest heartbeats by worker; those missing that are not there, or that another program has written."""
+        """Worker -> its newest heartbeat; without workers that have no valid one in the store."""
         entries = values(store, {process: key_of(process) for process in processes})
         beats = ((process, cls.parsed(entry)) for process, entry in entries.items())
         return {process: beat for process, beat in beats if beat is not None and beat.process == process}
 
     @classmethod
     def parsed(cls, entry: bytes) -> Self | None:
-        """The heartbeat in an entry of the store; None if it is none."""
+        """The heartbeat in an entry of the store; None if the entry holds something else."""
         try:
             content = strict_json.loads(entry)
             beat = cls(**{**content, "activity": Activity(**content["activity"])})
@@ -147,7 +147,7 @@ class Digest:
     """Findings of the first process in the heartbeats of all workers; only it reads them all.
 
     Attributes:
-        number: of the first process's own heartbeat.
+        number: number of the first process's heartbeat at that time.
         finished: True if the first process has done its part of the run.
         deadlocked: True if all workers wait for each other.
         silent: workers without a sign of life for `launch.hang_timeout`.

@@ -59,7 +59,7 @@ class PeerMonitor(Monitor):
         self.deadlocked = False
         self._signed = store
         self._process = process
-        self._pause = _POLL_SECONDS * (1 + num_processes // 64)  # while all wait, too, requests do not grow any faster
+        self._pause = _POLL_SECONDS * (1 + num_processes // 64)  # so that waiting workers together ask no more often
         self._digest, self._digest_at = Digest(0), 0.0
         self._store_seconds = self._answered_at = 0.0
         self._closed = threading.Event()
@@ -194,10 +194,8 @@ class PeerMonitor(Monitor):
 
         Without the store they could not learn that this process has finished.
         """
-        silences = (self._silence(process) for process in self._processes)
-        while any(silence is not None and silence <= self._hang_timeout for silence in silences):
+        while any(each is not None and each <= self._hang_timeout for each in map(self._silence, self._processes)):
             time.sleep(_POLL_SECONDS)
-            silences = (self._silence(process) for process in self._processes)
 
     def is_first(self) -> bool:
         """True if this process is the first of all to ask."""

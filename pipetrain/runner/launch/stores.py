@@ -125,7 +125,7 @@ class SignedStore:
         return self.multi_get([key])[0]
 
     def multi_get(self, keys: list[str], /) -> list[bytes]:
-        """Values that are there, as the last check found them; empty where another has put something else."""
+        """Values that the last check found; empty where another program has written the entry."""
         found = {key: value for key in keys if (value := self._checked.pop(key, None))}
         found |= self._verified([key for key in keys if key not in found])
         return [found.get(key, b"") for key in keys]
@@ -145,7 +145,7 @@ class SignedStore:
         return self._store.add(key, amount)
 
     def _verified(self, keys: list[str]) -> dict[str, bytes]:
-        """The values that are signed, of keys that are there."""
+        """Key -> value of each key with a valid signature; all keys are there."""
         found = dict(zip(keys, map(bytes, self._store.multi_get(keys)), strict=True)) if keys else {}
         if self._key is None:
             return found

@@ -1,4 +1,4 @@
-"""Copies of tensors in host memory: of losses on their way, and of what a checkpoint is written from."""
+"""Copies of tensors in host memory: of losses, and of the tensors of a checkpoint."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.engine.device_queue import Event, event, page_locked, queues
-from pipetrain.engine.tensors import dense, flat
+from pipetrain.engine.tensors import bytes_of, dense
 
 BLOCK_BYTES = 2**25
 """Size of a block of page-locked memory."""
@@ -54,7 +54,7 @@ def host_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     pieces: list[tuple[Tensor, Tensor]] = []
     for source, copy in zip(sources, copies, strict=True):
         if queues(source.device):
-            parts = (flat(each).view(torch.uint8).split(BLOCK_BYTES) for each in (source, copy))
+            parts = (bytes_of(each).split(BLOCK_BYTES) for each in (source, copy))
             pieces += zip(*parts, strict=True)
         else:
             copy.copy_(source)

@@ -20,7 +20,7 @@ _KINDS: Mapping[str, type] = {"final": dict, "best": dict, "per_stage": list}
 
 
 def weights_sha256(in_order: Iterable[tuple[str, Tensor]]) -> str:
-    """Hash over the names in sorted order, each followed by its raw contiguous little-endian bytes."""
+    """Hash over names, which come in sorted order, each followed by its raw contiguous little-endian bytes."""
     digest = hashlib.sha256()
     for name, tensor in in_order:
         digest.update(name.encode())

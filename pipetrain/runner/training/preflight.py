@@ -55,7 +55,7 @@ def prepare(settings: Settings, run: RunDirectory) -> Job:
         if place_of(error) is None or in_own_words(error):
             raise
         raise ConfigError(described(error)) from error
-    give_back_free_memory()  # of models, which the workers now need
+    give_back_free_memory()  # of the models that were checked; the workers need it
     return job
 
 

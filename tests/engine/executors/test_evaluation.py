@@ -11,10 +11,10 @@ from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.device_queue import numbers
 from pipetrain.engine.executors import evaluation
 from pipetrain.engine.executors.evaluation import evaluate, evaluate_model
-from pipetrain.engine.executors.feed import Targets
+from pipetrain.engine.executors.feed import Targets, Uploads
 from pipetrain.engine.losses import CrossEntropy, TokenCrossEntropy
 
-CPU = torch.device("cpu")
+CPU = Uploads(torch.device("cpu"))
 
 
 def test_ignored_targets_alone_in_a_part_change_nothing():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pipetrain.engine.errors import LostStageError
 from pipetrain.engine.executors.hooks import Around
-from pipetrain.engine.tensors import Tensors, dense, flat
+from pipetrain.engine.tensors import Tensors, bytes_of, dense
 
 NCCL_LOST = "ncclRemoteError"
 """NCCL's error for a process that has ended or can no longer be reached; torch names it in a message only."""
@@ -132,10 +132,10 @@ def gather_tensors(
 def _send(tensor: Tensor, group: dist.ProcessGroup | None, destination: int) -> None:
     if tensor.numel():
         with lost_stage_on_error():
-            dist.send(flat(tensor).view(torch.uint8).cpu(), group=group, group_dst=destination)
+            dist.send(bytes_of(tensor).cpu(), group=group, group_dst=destination)
 
 
 def _receive(tensor: Tensor, group: dist.ProcessGroup | None, source: int) -> None:
     if tensor.numel():
         with lost_stage_on_error():
-            dist.recv(flat(tensor).view(torch.uint8), group=group, group_src=source)
+            dist.recv(bytes_of(tensor), group=group, group_src=source)

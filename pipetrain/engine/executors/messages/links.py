@@ -24,7 +24,7 @@ from pipetrain.engine.executors.hooks import Around
 from pipetrain.engine.executors.messages.control import lost_stage_on_error
 from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.number_range import POSITIVE
-from pipetrain.engine.tensors import Tensors, flat
+from pipetrain.engine.tensors import Tensors, bytes_of
 
 _TAGS = 2**30
 _LINK_SPEED = "PIPETRAIN_LINK_GIGABYTES_PER_S"
@@ -103,6 +103,8 @@ class Link(ABC):
     """Number of messages that a receiver prepares for before they are taken."""
     posts_ahead: bool
     """True if it also posts their receives, once their shapes are known."""
+    tells_ends: bool = False
+    """True if `has_ended` tells which sends have ended."""
 
     def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
         self.peer = peer
@@ -244,6 +246,7 @@ class DeviceLink(Link):
 
     ahead = 1
     posts_ahead = False
+    tells_ends = True
 
     @cached_property
     def _sent(self) -> SideStream:
@@ -279,11 +282,6 @@ class DeviceLink(Link):
         self._links.took(arrived)
         self._links.arrivals.hand_over(tensors)
         return tensors
-
-
-def bytes_of(tensor: Tensor) -> Tensor:
-    """The memory of a dense tensor, in one dimension."""
-    return flat(tensor).view(torch.uint8)
 
 
 def _started(work: dist.Work | None) -> dist.Work:

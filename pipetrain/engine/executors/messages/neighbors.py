@@ -113,6 +113,7 @@ class Neighbors(Ports):
                 inbox.discard()
         for outbox in self.outgoing.values():
             outbox.settle(0)
+        self._stage.message_bytes = 0
 
     @override
     def receive(self, kind: Kind, microbatch: BackwardId) -> Tensors:
@@ -139,9 +140,9 @@ class Neighbors(Ports):
 
 
 def connection_order(replicas: Replicas) -> list[Pair]:
-    """Workers of neighboring stages that share minibatches: of every second stage and its next one, then the rest.
+    """Pairs of workers of neighboring stages that share minibatches: of stages 0 and 1, 2 and 3, ..., then of the rest.
 
-    In this order all pairs of either half can connect at the same time, as far as no worker is in two of them.
+    All pairs of one half can connect at the same time, unless they share a worker.
     """
     counts = replicas.counts
     before = range(len(counts) - 1)

@@ -12,10 +12,10 @@ from torch import Tensor
 from pipetrain.engine.data.loader import microbatch_sizes
 from pipetrain.engine.data.minibatches import Minibatches
 from pipetrain.engine.errors import RunError
-from pipetrain.engine.executors.messages.links import Link, Receipt, Spec, Transfer, bytes_of, transfers_of
+from pipetrain.engine.executors.messages.links import Link, Receipt, Spec, Transfer, transfers_of
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.stage.module import BackwardId
-from pipetrain.engine.tensors import Tensors, dense, storage_pointers
+from pipetrain.engine.tensors import Tensors, bytes_of, dense, storage_pointers
 
 Key = Hashable
 """Key that determines a message's shapes: of the messages with one key, only the first announces its shapes.
@@ -59,7 +59,7 @@ def decode(header: Tensor) -> tuple[Spec, ...]:
 
 
 class _UnderWay(NamedTuple):
-    """A transfer, with what must be kept until it ends, and how many bytes of that the device keeps for it alone."""
+    """A transfer, the tensor that it keeps alive, and the number of the device's bytes that it alone keeps."""
 
     kept: Tensor
     end: Transfer
@@ -104,7 +104,7 @@ class Outgoing:
 
     @property
     def pending_bytes(self) -> int:
-        """Number of bytes that the stage's device keeps for transfers alone, which may be under way."""
+        """Number of bytes that the stage's device keeps only for transfers that may not have ended."""
         return sum(sent.bytes for message in self._pending for sent in message)
 
     def _header(self, specs: Sequence[Spec]) -> _UnderWay:
@@ -134,8 +134,9 @@ class Outgoing:
 
     def settle(self, keep: int) -> None:
         """Frees the buffers that are known to have arrived; waits for all messages but the newest `keep`."""
-        for message in self._pending:
-            message[:] = [sent for sent in message if not self._link.has_ended(sent.end)]
+        if self._link.tells_ends:
+            for message in self._pending:
+                message[:] = [sent for sent in message if not self._link.has_ended(sent.end)]
         while len(self._pending) > keep:
             if message := self._pending.popleft():
                 self._link.wait((sent.end for sent in message), f"{self._what} to be taken")

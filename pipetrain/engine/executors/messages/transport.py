@@ -50,7 +50,7 @@ _ENVIRONMENT = {
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000",
 }
 _ON_DEMAND = "TORCH_GLOO_LAZY_INIT"
-"""Has Gloo connect the processes of a group that exchange messages, in their first one, instead of all of them."""
+"""Makes Gloo connect two processes at their first message, instead of all processes of a group at once."""
 _EARLIER_NAMES = {"PYTORCH_ALLOC_CONF": "PYTORCH_CUDA_ALLOC_CONF"}
 
 

@@ -97,6 +97,11 @@ class Bucket:
         self.flags = self.own[start : start + len(weights)]
         """Flags of the gradients that are present, in `own`; their means count replicas."""
 
+    @property
+    def complete(self) -> bool:
+        """True if there is a gradient of every weight."""
+        return len(self.given) == len(self.weights)
+
     def fill(self) -> None:
         """Puts the gradients in their places, and zeros where there is none."""
         if self.given:
@@ -174,9 +179,7 @@ class OverlappedAveraging(Averaging):
     def put(self, name: str, gradient: Tensor) -> None:
         """Takes a complete gradient; sends its bucket once that is complete and those before it are sent."""
         self._of[name].given.setdefault(name, gradient)
-        for bucket in self._buckets[self._sent :]:
-            if len(bucket.given) < len(bucket.weights):
-                break
+        while self._sent < len(self._buckets) and self._buckets[self._sent].complete:
             self._send(has_minibatch=True)
         while self._spread < self._sent and self._can_spread():
             self._spread_next()

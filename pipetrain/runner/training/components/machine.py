@@ -70,6 +70,6 @@ def _set_thresholds(*, trim: int, mmaps: int) -> None:
 
 
 def give_back_free_memory() -> None:
-    """Gives what glibc keeps of freed memory back to the system, once; it goes on as its thresholds say."""
+    """Returns freed memory that glibc keeps to the system. Does not change glibc's thresholds."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -11,6 +11,7 @@ from torch import nn
 from pipetrain.engine.arithmetic import switched
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.executors.evaluation import evaluate_model
+from pipetrain.engine.executors.feed import Uploads
 from pipetrain.engine.losses import on_device
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.stateful_layer import carrying_state
@@ -120,4 +121,4 @@ def _metrics(
 
     check_stateful_data(chain, {"eval": loader})
     with carrying_state(nn.ModuleList(chain.layers)):
-        return evaluate_model(loader, compute, on_device(loss, device), device, build_metrics(settings))
+        return evaluate_model(loader, compute, on_device(loss, device), Uploads(device), build_metrics(settings))
