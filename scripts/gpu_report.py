@@ -117,8 +117,12 @@ def main() -> None:
     parser.add_argument("--parts", nargs="*", help="to carry out; all unless given")
     parser.add_argument("--out", type=Path, default=RESULT, help="where the results are written")
     options = parser.parse_args()
+    parts = parts_of(options)
+    names = [part.name for part in parts]
+    if unknown := set(options.parts or ()).difference(names):
+        parser.error(f"--parts {' '.join(sorted(unknown))}: choose from {', '.join(names)}")
     end, report = time.monotonic() + 60 * options.minutes, Report(options.out)
-    for part in parts_of(options):
+    for part in parts:
         if options.parts and part.name not in options.parts:
             continue
         carry_out(part, max(1.0, min(part.seconds, end - time.monotonic())), report)

@@ -108,7 +108,7 @@ def _copy_late() -> None:
     copy = Uploads._copy_part
 
     def wait_and_copy(self: Uploads, source: torch.Tensor, target: torch.Tensor) -> None:
-        fake_gpu.current_stream().put(partial(time.sleep, 0.02))
+        fake_gpu.current_stream().put(partial(time.sleep, 0.1))
         copy(self, source, target)
 
     Uploads._copy_part = wait_and_copy  # type: ignore[method-assign]
