@@ -33,6 +33,8 @@ class Schedule(ABC):
 
     name: ClassVar[str]
     family: ClassVar[Family]
+    splits_backward: ClassVar[bool] = False
+    """True if every backward of a microbatch is two operations: B, then W."""
     executor: ClassVar[str | None] = None
     """Dotted path of the executor of a schedule without lists, imported when a run connects its stages."""
 
@@ -99,6 +101,15 @@ class ListSchedule(Schedule):
         """
         t = -(-self.in_flight(r, D, N) // N) + 1
         return cycle_ending(self.operations(r, D, N, 2 * t + 1), t)
+
+    def order(self, process: int, D: int, N: int, M: int) -> list[int]:
+        """Stages of a process, one for each operation of their lists, in the order in which it takes them.
+
+        Lists of M minibatches begin like longer ones: operations of further minibatches left out, the rest keeps its
+        order. With one stage in each process there is nothing to define.
+        """
+        (stage,) = self.placement(D).stages_of[process]
+        return [stage] * len(self.operations(stage, D, N, M))
 
     def of_worker(self, worker: int, D: int, N: int, M: int) -> list[Operation]:
         """The list of a worker; without replicas workers are stages."""

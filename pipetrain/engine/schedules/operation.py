@@ -7,15 +7,19 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-_PATTERN = re.compile(r"(?P<kind>[FRB])(?P<minibatch>\d+)\.(?P<microbatch>\d+)|(?P<whole>[RBU])(?P<t>\d+)")
+_PATTERN = re.compile(r"(?P<kind>[FRBW])(?P<minibatch>\d+)\.(?P<microbatch>\d+)|(?P<whole>[RBU])(?P<t>\d+)")
 
 
 class Kind(StrEnum):
-    """Kind of an operation: forward, recomputation or backward of a microbatch, or update of a minibatch."""
+    """Kind of an operation: of a microbatch, or the update of a minibatch.
+
+    Where a schedule splits the backward, B computes the gradients of inputs, and W those of weights.
+    """
 
     FORWARD = "F"
     RECOMPUTATION = "R"
     BACKWARD = "B"
+    WEIGHT_GRADIENT = "W"
     UPDATE = "U"
 
 
@@ -40,11 +44,11 @@ class Operation:
         """The operation that prints as `text`.
 
         Raises:
-            ValueError: `text` is not of the form F3.0, R3.0, B3.0, R3, B3 or U3.
+            ValueError: `text` is not of the form F3.0, R3.0, B3.0, W3.0, R3, B3 or U3.
         """
         match = _PATTERN.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is no operation; operations look like F3.0, R3.0, B3.0, B3 or U3")
+            raise ValueError(f"{text!r} is no operation; operations look like F3.0, R3.0, B3.0, W3.0, B3 or U3")
         if match["whole"] is not None:
             return cls(Kind(match["whole"]), int(match["t"]), None)
         return cls(Kind(match["kind"]), int(match["minibatch"]), int(match["microbatch"]))
@@ -76,6 +80,12 @@ def forward(minibatch: int, microbatch: int = 0) -> Operation:
 def backward(minibatch: int, microbatch: int | None = 0) -> Operation:
     """B(t, j), the backward of a microbatch; without j the one backward of all of minibatch t."""
     return Operation(Kind.BACKWARD, minibatch, microbatch)
+
+
+@_shared
+def weight_gradient(minibatch: int, microbatch: int = 0) -> Operation:
+    """W(t, j), the gradients of weights of a microbatch, after its B."""
+    return Operation(Kind.WEIGHT_GRADIENT, minibatch, microbatch)
 
 
 @_shared

@@ -24,6 +24,17 @@ class Placement:
         """Stage r in process r."""
         return cls(tuple((r,) for r in range(D)))
 
+    @classmethod
+    def looped(cls, D: int, chunks: int) -> "Placement":
+        """Stage r in process r mod P, with P = D / `chunks` (Narayanan et al. 2021, *Megatron-LM*, § 2.2)."""
+        processes = D // chunks
+        return cls(tuple(tuple(range(p, D, processes)) for p in range(processes)))
+
+    @classmethod
+    def v_shaped(cls, D: int) -> "Placement":
+        """Stages p and D - 1 - p in process p: a microbatch passes the processes forth and back, in a V."""
+        return cls(tuple((p, D - 1 - p) for p in range(D // 2)))
+
     @property
     def num_processes(self) -> int:
         """Number of processes."""
@@ -32,6 +43,11 @@ class Placement:
     def process_of(self, stage: int) -> int:
         """The process that has the stage, or its first replica."""
         return next(p for p, stages in enumerate(self.stages_of) if stage in stages)
+
+    @property
+    def several(self) -> bool:
+        """True if some process has more than one stage."""
+        return max(map(len, self.stages_of)) > 1
 
     @property
     def of_last_stage(self) -> int:

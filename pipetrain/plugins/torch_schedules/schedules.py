@@ -90,8 +90,7 @@ class Interleaved(TorchSchedule):
 
     @override
     def placement(self, D: int) -> Placement:
-        processes = D // self.stages_per_rank
-        return Placement(tuple(tuple(range(p, D, processes)) for p in range(processes)))
+        return Placement.looped(D, self.stages_per_rank)
 
     @override
     def check(self, D: int, N: int) -> None:
@@ -130,7 +129,7 @@ class _V(TorchSchedule):
 
     @override
     def placement(self, D: int) -> Placement:
-        return Placement(tuple((p, D - 1 - p) for p in range(D // 2)))
+        return Placement.v_shaped(D)
 
 
 @dataclass(frozen=True)
