@@ -32,7 +32,7 @@ class IntervalTimes:
     """Times of the stages of this process in an interval.
 
     Attributes:
-        idle: idle share of each stage; None if stages do not run one by one.
+        idle: idle share of the process of each stage; None if stages do not run one by one.
         predicted: seconds of each step if every stage had its own device and messages took no time; of a simulation.
     """
 
@@ -204,7 +204,7 @@ class ManyProcesses(Executor):
             lock_numbers()
             if any(self._reads(stages)):
                 self._uploads.lock()
-        self._placement = phases[0].rules.schedule.placement(self.num_stages)
+        self._placement = phases[0].rules.placement
         self.rank, self.last_rank = dist.get_rank(), self._placement.of_last_stage
         self._background = transport.control_group()
 

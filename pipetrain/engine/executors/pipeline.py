@@ -81,7 +81,7 @@ def connect_stages(
     _check_ties(stages, phases)
     path = phases[0].rules.schedule.executor
     if path is None:
-        return DistributedExecutor(stages[0], phases, hooks, clip_norm, transport)
+        return DistributedExecutor(stages, phases, hooks, clip_norm, transport)
     module, _, name = path.rpartition(".")
     executor: Executor = getattr(import_module(module), name)(stages, phases, hooks, clip_norm, transport)
     return executor

@@ -4,10 +4,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import takewhile
 
 from pipetrain.engine.errors import ConfigError, InvariantError
 from pipetrain.engine.methods import Method
 from pipetrain.engine.program.planned_operations import PlannedOperation, planned_operations
+from pipetrain.engine.program.playback import Orders
 from pipetrain.engine.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
 from pipetrain.engine.program.validation import MOST_IN_FLIGHT, validate
 from pipetrain.engine.program.weight_reads import (
@@ -19,7 +21,7 @@ from pipetrain.engine.program.weight_reads import (
 )
 from pipetrain.engine.schedules import Kind, ListSchedule, Operation, Placement, Schedule
 from pipetrain.engine.schedules.base import Family
-from pipetrain.engine.schedules.operation import forward
+from pipetrain.engine.schedules.operation import forward, update
 
 _STEADY = 1 << 20
 """A minibatch long after any drain."""
@@ -54,8 +56,9 @@ class PipelineRules:
             self._check_leads(segments)
         self.contexts = [StageContext.under(schedule, r, num_stages, num_microbatches) for r in range(num_stages)]
         self.lists = lru_cache(maxsize=2)(self._make_lists)
-        # a worker asks for its own list and for those of stage 0 and of its neighbors
-        kept = 1 + self.replicas.counts[0] + 2 * max(self.replicas.counts)
+        self.placement = schedule.placement(num_stages)
+        # a process asks for the lists of its own stages, of stage 0 and of their neighbors
+        kept = self.replicas.counts[0] + max(map(len, self.placement.stages_of)) * (1 + 2 * max(self.replicas.counts))
         self.worker_list = lru_cache(maxsize=kept)(self._make_worker_list)
 
     def divide_rates_by_delay(self, anneal_steps: int) -> None:
@@ -138,6 +141,40 @@ class PipelineRules:
             return operations
         return with_recomputation(operations, self.segments.lead(self.replicas.stage_of(worker)))
 
+    def order(self, process: int, minibatches: int) -> list[int]:
+        """Stages of a process in the order in which it takes the operations of their lists."""
+        stages = self.placement.stages_of[process]
+        if len(stages) == 1:
+            return list(stages) * len(self.worker_list(process, minibatches))
+        order = self.list_schedule.order(process, self.num_stages, self.num_microbatches, minibatches)
+        if self.segments is None:
+            return order
+        # a recomputation comes just before the operation that it precedes in the list of its stage
+        lists = {r: iter(self.worker_list(r, minibatches)) for r in stages}
+        recomputes = Kind.RECOMPUTATION
+        return [r for r in order for _ in (*takewhile(lambda op: op.kind is recomputes, lists[r]), r)]
+
+    def orders(self, minibatches: int) -> Orders | None:
+        """The order of each process; None if each has one stage."""
+        if not self.placement.several:
+            return None
+        return [self.order(process, minibatches) for process in range(self.placement.num_processes)]
+
+    def steady_orders(self) -> list[list[tuple[int, Operation]]]:
+        """(stage, operation) of each process in the steady state, from its last update of a minibatch to the next one.
+
+        All minibatches are counted from that of the second update; empty if each process has one stage.
+        """
+        t = self.steady + 2
+        orders = []
+        for order, stages in zip(self.orders(2 * t + 1) or (), self.placement.stages_of, strict=False):
+            lists = {r: iter(self.worker_list(r, 2 * t + 1)) for r in stages}
+            operations = [(r, next(lists[r])) for r in order]
+            last = max(operations.index((r, update(t))) for r in stages)
+            before = operations.index((operations[last][0], update(t - 1)))
+            orders.append([(r, op.moved(-t)) for r, op in operations[before + 1 : last + 1]])
+        return orders
+
     def check_lists(self) -> None:
         """Validates the lists of all workers, for a number of minibatches that does not grow with deep pipelines.
 
@@ -148,7 +185,7 @@ class PipelineRules:
 
     def _make_lists(self, minibatches: int) -> list[list[Operation]]:
         lists = [self._make_worker_list(worker, minibatches) for worker in range(self.replicas.num_workers)]
-        validate(lists, self.num_microbatches, minibatches, self.segments, self.replicas)
+        validate(lists, self.num_microbatches, minibatches, self.segments, self.replicas, self.orders(minibatches))
         return lists
 
     def steady_cycle(self, stage: int) -> list[Operation]:

@@ -25,6 +25,7 @@ class ReadCursor(Generic[AnyStage]):
         planned: the list.
         start: minibatches of the run before the list.
         base: version of the run that the list counts as 0.
+        entered: the last minibatch that has begun; -1 before the first.
     """
 
     def __init__(self, stage: AnyStage, rules: PipelineRules, interval: DrainInterval) -> None:
@@ -37,24 +38,26 @@ class ReadCursor(Generic[AnyStage]):
         self._checked = 2 * (rules.steady + math.lcm(*rules.replicas.counts))
         """Number of minibatches whose reads are all checked: twice as many as pass before the list repeats."""
         self._done = 0
-        self._entered = -1
+        self.entered = -1
 
     @property
     def next(self) -> PlannedOperation | None:
         """The operation to carry out next; None at the end of the list."""
         return self.planned[self._done] if self._done < len(self.planned) else None
 
-    @property
-    def opens(self) -> int:
-        """Number of minibatches that begin with the next operation, those that other replicas carry out included."""
-        return max(0, self.next.operation.minibatch - self._entered) if self.next is not None else 0
+    def opens(self, entered: int) -> int:
+        """Number of minibatches that begin with the next operation, those that other replicas carry out included.
+
+        `entered` is the last one that has begun in this process.
+        """
+        return max(0, self.next.operation.minibatch - entered) if self.next is not None else 0
 
     def end_before(self, minibatch: int) -> None:
         """Ends the list as if the pipeline drained before this minibatch, none of whose operations was carried out."""
         rules, stage = self.rules, self.stage
         # the list of an interval that ends there begins with what was carried out of the longer one
         self.planned = rules.planned(self.worker, minibatch, self.start) if minibatch else []
-        self._entered = minibatch - 1  # the caller admits what the list still has, also a round cut short
+        self.entered = minibatch - 1  # the caller admits what the list still has, also a round cut short
         left = [each.read.held(each.operation.kind) for each in self.planned[self._done :]]
         awaited = {self.base + held.version for held in left if held.transform is None}
         for version in set(stage.weights.held()) - {stage.updates} - awaited:
@@ -88,7 +91,7 @@ class ReadCursor(Generic[AnyStage]):
         if planned.releases:
             held = planned.read.held(planned.operation.kind).moved(self.base)
             self.stage.weights.release(held.version, held.transform)
-        self._entered = max(self._entered, planned.operation.minibatch)
+        self.entered = max(self.entered, planned.operation.minibatch)
         self._done += 1
         if self.next is None:
             self.stage.weights.pool.free()

@@ -105,10 +105,11 @@ class SimulatedExecutor(OneProcess):
                 stage.take_buffers(firsts[stage.index].buffers)
         if not minibatches:
             return IntervalTimes([None] * len(self.stages))
-        played = self._played(rules, runners)
+        played = self._played(rules, minibatches, runners)
         self._trace(interval.ended_after(minibatches), runners, played)
         at_once = rules.method.independent_replicas
-        return IntervalTimes(idle_shares(played), [seconds / at_once for seconds in step_times(played)])
+        placement = rules.placement if rules.placement.several else None
+        return IntervalTimes(idle_shares(played, placement), [seconds / at_once for seconds in step_times(played)])
 
     def _mailboxes(self, replicas: Replicas, start: int) -> list[_Mailbox]:
         tied = TiedGradients(self.stages[0].ties, [stage.index for stage in self.stages])
@@ -161,14 +162,17 @@ class SimulatedExecutor(OneProcess):
         ready = all((operation.kind, message) in box.messages for message in runner.awaited(operation))
         return operation if ready else None
 
-    def _played(self, rules: PipelineRules, runners: Sequence[StageRunner]) -> list[list[Slice]]:
-        """Start and end of each operation if every stage had its own device, from the measured durations."""
+    def _played(self, rules: PipelineRules, minibatches: int, runners: Sequence[StageRunner]) -> list[list[Slice]]:
+        """Start and end of each operation if every process had its own device, from the measured durations."""
         lists = [[planned.operation for planned in runner.cursor.planned] for runner in runners]
         durations: dict[tuple[int, Operation], float] = {}
         for r, (stage, operations) in enumerate(zip(self.stages, lists, strict=True)):
             spans = stage.clock.take()
             durations.update({(r, op): span.seconds for op, span in zip(operations, spans, strict=True)})
-        return play(lists, lambda worker, op: durations[worker, op], rules.segments, replicas=rules.replicas)
+        orders = rules.orders(minibatches)
+        return play(
+            lists, lambda worker, op: durations[worker, op], rules.segments, replicas=rules.replicas, orders=orders
+        )
 
     def _trace(
         self, interval: DrainInterval, runners: Sequence[StageRunner], played: Sequence[Sequence[Slice]]

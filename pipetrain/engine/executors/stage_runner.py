@@ -100,6 +100,11 @@ class StageRunner:
         """The operation to carry out next; None at the end of the list."""
         return self.cursor.next.operation if self.cursor.next is not None else None
 
+    @property
+    def updates_next(self) -> bool:
+        """True if the next operation is an update."""
+        return self.next is not None and self.next.kind is Kind.UPDATE
+
     def step(self) -> None:
         """Carries out the next operation."""
         planned = self.cursor.next

@@ -122,6 +122,11 @@ class TiedMessages(TiedGradients):
         self._links = links
         self._stages = {stage.index: stage for stage in stages}
         super().__init__(ties, list(self._stages))
+        self._sharing = [r for r in self._stages if self.of(r)]
+        self._ready: set[int] = set()
+        """Stages of this process that have offered their parts for an update."""
+        self._left = len(self._sharing)
+        """Number of stages of this process that have yet to take its sums."""
         rank, transport = dist.get_rank(), links.transport
         self._names: dict[tuple[int, int], list[str]] = {}
         self._outgoing: dict[tuple[int, int], Outgoing] = {}
@@ -135,7 +140,7 @@ class TiedMessages(TiedGradients):
             payload = transport.new_group(ends)
             # each link counts its headers by itself
             groups = LinkGroups(payload, transport.control_group(ends) if transport.direct else payload)
-            transport.connect(source, target, *groups)
+            transport.connect(source, target, groups.payload, groups.headers)
             self._names[a, b] = [tie.name for tie in ties if {a, b} <= set(tie.stages)]
             what = "gradients of shared weights"
             if rank == source:
@@ -147,6 +152,7 @@ class TiedMessages(TiedGradients):
     def offer(self, stage: int, gradients: Mapping[str, Tensor]) -> None:
         """Takes a stage's part, and sends it to those elsewhere; does not wait."""
         super().offer(stage, gradients)
+        self._ready.add(stage)
         for (a, b), outbox in self._outgoing.items():
             if a == stage:
                 outbox.send(_TIED_KEY, encode_parts(self._stages[stage], self._names[a, b], gradients))
@@ -155,18 +161,26 @@ class TiedMessages(TiedGradients):
                 inbox.expect([_TIED_KEY])
 
     @override
-    def take(self, stage: int) -> dict[str, Tensor]:
-        """As in one process, once the stages of this process have offered their parts; waits for those elsewhere.
+    def take(self, stage: int) -> dict[str, Tensor] | None:
+        """As in one process; waits for the parts of stages elsewhere.
 
-        The last stage of this process also waits until they have its parts: before, another process may need one.
+        None while another stage of this process has yet to offer its part, which another process may wait for. The one
+        that takes last waits until all parts have been taken elsewhere, too.
         """
+        if stage not in self._sharing:
+            return {}
+        if not self._ready.issuperset(self._sharing):
+            return None
         for (a, b), inbox in self._incoming.items():
             if b == stage:
                 self.offer_some(a, decode_parts(self._names[a, b], inbox.take()), self._names[a, b])
                 self._links.catch_up(f"gradients of shared weights from stage {a}")  # whose flags are read below
-        if stage == next(reversed(self._stages)):
+        self._left -= 1
+        if not self._left:
+            self._left = len(self._sharing)
+            self._ready.clear()
             for outbox in self._outgoing.values():
                 outbox.settle(0)
         totals = super().take(stage)
-        assert totals is not None, "the stages of this process offer first"
+        assert totals is not None, "all parts are there"
         return totals

@@ -13,6 +13,7 @@ from pipetrain.engine.program.event_graph import EventGraph
 from pipetrain.engine.program.recomputation import RecomputeSegments, sender_of
 from pipetrain.engine.program.times import StageTimes
 from pipetrain.engine.schedules.operation import Kind, Operation
+from pipetrain.engine.schedules.placement import Placement
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class SteadyPipeline:
             others before an update.
         overlapped: True if averaging begins with the backwards that the update waits for, and not after them.
         segments: the stages that recompute together; None if none recomputes.
+        orders: for each process, if some have several stages, (stage, operation) from one of its updates to the next,
+            with all minibatches counted from the same one (`PipelineRules.steady_orders`); () if each has one.
     """
 
     cycles: Sequence[Sequence[Operation]]
@@ -41,11 +44,18 @@ class SteadyPipeline:
     ties: Sequence[tuple[Sequence[int], float]] = ()
     overlapped: bool = False
     segments: RecomputeSegments | None = None
+    orders: Sequence[Sequence[tuple[int, Operation]]] = ()
 
     @property
     def turn(self) -> int:
         """Number of minibatches of a turn."""
         return math.lcm(*self.replicas)
+
+    @property
+    def placement(self) -> Placement | None:
+        """Stages of each process, if some have several."""
+        found = tuple(tuple(sorted({r for r, _ in order})) for order in self.orders)
+        return Placement(found) if found else None
 
     def events(self) -> EventGraph:
         """Event graph of one turn; the first guess is that every operation waits for its input."""
@@ -104,11 +114,13 @@ class _GraphBuilder:
         self._pipeline = pipeline
         self._events = count()
         stages = range(len(pipeline.cycles))
-        self._lanes: list[list[dict[_Name, _Span]]] = []
+        self._lanes: list[list[dict[_Name, _Span]]] = [[{}] for _ in stages]
         """By stage and replica, the operations in order."""
-        for r in stages:
+        for order in pipeline.orders:
+            self._process(order)
+        for r in stages if not pipeline.orders else ():
             lanes = [self._lane(r, replica) for replica in range(pipeline.replicas[r])]
-            self._lanes.append(lanes)
+            self._lanes[r] = lanes
             for lane in lanes:
                 self._in_order([(operation, 0) for operation in lane.values()])
             if len(lanes) > 1:
@@ -120,15 +132,25 @@ class _GraphBuilder:
                 self._pass_messages(sender, r)
 
     def _lane(self, r: int, replica: int) -> dict[_Name, _Span]:
-        turn, replicas, times = self._pipeline.turn, self._pipeline.replicas[r], self._pipeline.times
+        turn, replicas = self._pipeline.turn, self._pipeline.replicas[r]
         lane: dict[_Name, _Span] = {}
         for first in range(replica, turn, replicas):
             for op in self._pipeline.cycles[r]:
                 ahead, minibatch = divmod(first + op.minibatch * replicas, turn)
-                duration = times.duration(r, op)
-                span = _Span(next(self._events), duration, duration + times.reading(r, op), ahead)
-                lane[op.kind, minibatch, op.microbatch] = span
+                lane[op.kind, minibatch, op.microbatch] = self._span(r, op, ahead)
         return lane
+
+    def _span(self, r: int, op: Operation, ahead: int) -> _Span:
+        times = self._pipeline.times
+        duration = times.duration(r, op)
+        return _Span(next(self._events), duration, duration + times.reading(r, op), ahead)
+
+    def _process(self, order: Sequence[tuple[int, Operation]]) -> None:
+        """Adds the operations of all stages of a process, which has no replicas."""
+        spans = [self._span(r, op, op.minibatch) for r, op in order]
+        for (r, op), span in zip(order, spans, strict=True):
+            self._lanes[r][0][op.kind, 0, op.microbatch] = span
+        self._in_order([(span, 0) for span in spans])
 
     def _average(self, r: int, lanes: Sequence[dict[_Name, _Span]]) -> None:
         """The updates of a round wait for the last backwards of all replicas, and for their average."""

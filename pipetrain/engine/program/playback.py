@@ -1,20 +1,41 @@
 """Plays operation lists against each other, and draws them: when each operation runs, and where all would wait."""
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipetrain.engine.program.recomputation import RecomputeSegments, sender_of
 from pipetrain.engine.schedules.operation import Kind, Operation
+from pipetrain.engine.schedules.placement import Placement
 from pipetrain.engine.schedules.replicas import Replicas
 
 Duration = Callable[[int, Operation], float]
 Transfer = Callable[[int, int, Operation], float]
 """(sending worker, receiving worker, the receiver's operation) -> time."""
 
+Orders = Sequence[Sequence[int]]
+"""For each process, its workers in the order in which it takes their operations (`ListSchedule.order`)."""
+
 
 def _no_time(_source: int, _target: int, _operation: Operation) -> float:
     return 0.0
+
+
+class MessageTimes(NamedTuple):
+    """Times of messages.
+
+    Attributes:
+        transfer: of a message once it leaves; its sender is not busy meanwhile.
+        occupation: for which it keeps the next message of its kind from leaving.
+    """
+
+    transfer: Transfer = _no_time
+    occupation: Transfer = _no_time
+
+
+_INSTANT = MessageTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +61,11 @@ def play(
     lists: Sequence[Sequence[Operation]],
     duration: Duration,
     segments: RecomputeSegments | None = None,
-    transfer: Transfer = _no_time,
-    occupation: Transfer = _no_time,
+    messages: MessageTimes = _INSTANT,
     replicas: Replicas | None = None,
+    orders: Orders | None = None,
 ) -> list[list[Slice]]:
-    """Slices of every worker if each operation starts as soon as its worker and its input are ready.
+    """Slices of every worker if each operation starts as soon as its process and its input are ready.
 
     An update of a stage with replicas waits for the last backward of its round on each of them.
 
@@ -52,42 +73,42 @@ def play(
         lists: of all workers.
         duration: of each operation.
         segments: the stages that recompute together; None if none recomputes.
-        transfer: time of a message once it leaves; its sender is not busy meanwhile.
-        occupation: time for which it keeps the next message of its kind from leaving.
+        messages: their times; none by default.
         replicas: the workers; None: one for each stage.
+        orders: of the processes; None: each worker is alone in one.
 
     Raises:
         DeadlockError: some operation waits forever.
     """
     workers = replicas or Replicas.one_each(len(lists))
-    playing = _Playing(lists, segments, transfer, occupation, workers)
+    playing = _Playing(lists, segments, messages, workers)
     played: list[list[Slice]] = [[] for _ in lists]
-    # Each sweep plays every list as far as its inputs allow: along the stages, as forwards go, then back, as backwards
-    # do. The order of the workers does not change the result, as an operation's start follows from ends alone. A sweep
+    if orders is None:
+        orders = [[worker] * len(operations) for worker, operations in enumerate(lists)]
+    turns = [deque(order) for order in orders]
+    free = [0.0] * len(turns)
+    # Each sweep plays every process as far as its inputs allow: along the stages, as forwards go, then back, as
+    # backwards do. Their order does not change the result, as an operation's start follows from ends alone. A sweep
     # that plays nothing is the end, or a deadlock.
-    progress, order = True, range(len(lists))
+    progress, sweep = True, range(len(turns))
     while progress:
         progress = False
-        for r in order:
-            operations = lists[r]
-            while len(played[r]) < len(operations):
-                op = operations[len(played[r])]
-                if (arrival := playing.arrival(r, op)) is None:
+        for process in sweep:
+            turn = turns[process]
+            while turn:
+                worker = turn[0]
+                op = lists[worker][len(played[worker])]
+                if (arrival := playing.arrival(worker, op)) is None:
                     break
-                start = max(played[r][-1].end if played[r] else 0.0, arrival)
-                played[r].append(Slice(op, start, start + duration(r, op)))
-                playing.ends[r, op] = played[r][-1].end
+                start = max(free[process], arrival)
+                free[process] = playing.ends[worker, op] = start + duration(worker, op)
+                played[worker].append(Slice(op, start, free[process]))
+                turn.popleft()
                 progress = True
-        order = order[::-1]
-    if stuck := _unplayed(lists, played):
+        sweep = sweep[::-1]
+    if stuck := {turn[0]: lists[turn[0]][len(played[turn[0]])] for turn in turns if turn}:
         raise DeadlockError(played, stuck, workers)
     return played
-
-
-def _unplayed(lists: Sequence[Sequence[Operation]], played: Sequence[Sequence[Slice]]) -> dict[int, Operation]:
-    """Worker -> the operation that it is stuck at, of the workers that have not played their whole lists."""
-    rows = enumerate(zip(lists, played, strict=True))
-    return {r: operations[len(slices)] for r, (operations, slices) in rows if len(slices) < len(operations)}
 
 
 class _Playing:
@@ -97,14 +118,13 @@ class _Playing:
         self,
         lists: Sequence[Sequence[Operation]],
         segments: RecomputeSegments | None,
-        transfer: Transfer,
-        occupation: Transfer,
+        messages: MessageTimes,
         workers: Replicas,
     ) -> None:
         self.ends: dict[tuple[int, Operation], float] = {}
         """(worker, operation) -> its end."""
         self._segments = segments
-        self._transfer, self._occupation = transfer, occupation
+        self._messages = messages
         self._workers = workers
         self._ends_of_rounds = [_last_backwards(each) if workers.several else {} for each in lists]
         self._free: dict[tuple[int, int, Kind], float] = {}
@@ -123,8 +143,8 @@ class _Playing:
             return None
         connection = sender, worker, op.kind
         leaves = max(self.ends[sender, op], self._free.get(connection, 0.0))
-        self._free[connection] = leaves + self._occupation(sender, worker, op)
-        return leaves + self._transfer(sender, worker, op)
+        self._free[connection] = leaves + self._messages.occupation(sender, worker, op)
+        return leaves + self._messages.transfer(sender, worker, op)
 
     def _round_end(self, worker: int, update: Operation) -> float | None:
         """The end of the last backward on each replica, whose gradients the update averages; 0 without replicas."""
@@ -150,12 +170,16 @@ def _last_backwards(operations: Sequence[Operation]) -> dict[Operation, Operatio
     return found
 
 
-def idle_shares(played: Sequence[Sequence[Slice]]) -> list[float]:
-    """Share of the whole time, first start to last end, in which each stage computes nothing."""
+def idle_shares(played: Sequence[Sequence[Slice]], placement: Placement | None = None) -> list[float]:
+    """Share of the whole time, first start to last end, in which the process of each stage computes nothing.
+
+    Without `placement` each stage, or replica of one, has a process to itself.
+    """
     end = max((slices[-1].end for slices in played if slices), default=0.0)
     if end <= 0:
         return [0.0 for _ in played]
-    return [1.0 - sum(s.end - s.start for s in slices) / end for slices in played]
+    busy = [sum(piece.end - piece.start for piece in slices) for slices in played]
+    return [1.0 - each / end for each in (busy if placement is None else placement.sums(busy))]
 
 
 def step_times(played: Sequence[Sequence[Slice]]) -> list[float]:
@@ -182,6 +206,7 @@ def grid(
     lists: Sequence[Sequence[Operation]],
     guilty: tuple[int, int | None] | None = None,
     replicas: Replicas | None = None,
+    orders: Orders | None = None,
 ) -> str:
     """The lists as a grid; if they deadlock, the operations until then, each guilty cell marked `!`.
 
@@ -195,7 +220,7 @@ def grid(
     workers = replicas or Replicas.one_each(len(lists))
     stuck: dict[int, Operation] = {}
     try:
-        played = play(lists, unit_duration, replicas=workers)
+        played = play(lists, unit_duration, replicas=workers, orders=orders)
     except DeadlockError as error:
         played, stuck = error.played, error.stuck
     rows = [_cells(slices) for slices in played]

@@ -15,7 +15,7 @@ class SharedCores:
 
     Attributes:
         at_once: number of computations that the cores of a host execute at full speed.
-        hosts: index of the host of each device.
+        hosts: index of the host of each worker.
     """
 
     at_once: float
@@ -35,7 +35,7 @@ class Steady:
 
     Attributes:
         period: average time from one minibatch to the next; the same for all stages.
-        idle: share of the time in which each stage's device computes nothing.
+        idle: share of the time in which the device of each stage computes nothing.
         waiting: share of the time in which it neither computes nor reads data.
         cores_busy: share of the time in which the cores of each host compute; () if devices share no cores.
     """
@@ -100,6 +100,8 @@ def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> 
     both = [sum(each) for each in zip(computing, reading, strict=True)]
     busy = [] if cores is None else cores.busy(each for each, m in zip(both, replicas, strict=True) for _ in range(m))
     period = max(pipeline.events().period() / pipeline.turn, *busy, 0.0)
+    if (placement := pipeline.placement) is not None:
+        computing, both = placement.sums(computing), placement.sums(both)
     return Steady(
         period=period,
         idle=[max(0.0, 1.0 - each / period) for each in computing],

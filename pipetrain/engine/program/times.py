@@ -12,13 +12,15 @@ class StageTimes:
     """Times in any one unit.
 
     Attributes:
-        forward, recomputation, backward: of a microbatch, by stage; N times as long for a whole minibatch.
+        forward, recomputation, backward: of a microbatch, by stage; N times as long for a whole minibatch. Where the
+            schedule splits the backward, of its first part.
         latency: of any message, by link; link r joins stages r and r + 1.
         transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch. The link
             carries no other message of that direction meanwhile.
         replicas: of each stage; None: one of each. Replicas are equally fast, and average in no time.
         inputs: time in which the first stage reads the next minibatch's inputs, after the last forward of a minibatch.
         targets: time in which the last stage reads the next minibatch's targets, after its update.
+        weight_gradient: of a microbatch, by stage, where the schedule splits the backward.
     """
 
     forward: Sequence[float]
@@ -31,6 +33,7 @@ class StageTimes:
     replicas: Replicas | None = None
     inputs: float = 0.0
     targets: float = 0.0
+    weight_gradient: Sequence[float] = ()
 
     def _stage(self, worker: int) -> int:
         return worker if self.replicas is None else self.replicas.stage_of(worker)
@@ -44,6 +47,7 @@ class StageTimes:
             Kind.FORWARD: self.forward,
             Kind.RECOMPUTATION: self.recomputation,
             Kind.BACKWARD: self.backward,
+            Kind.WEIGHT_GRADIENT: self.weight_gradient,
         }
         return of_kind[operation.kind][stage] * len(operation.covers(self.num_microbatches))
 

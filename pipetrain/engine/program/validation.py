@@ -1,8 +1,9 @@
 """Checks of operation lists before anything runs."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
-from pipetrain.engine.program.playback import DeadlockError, grid, play, unit_duration
+from pipetrain.engine.program.playback import DeadlockError, Orders, grid, play, unit_duration
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.schedules.operation import Kind, Operation
 from pipetrain.engine.schedules.replicas import Replicas
@@ -21,31 +22,43 @@ def validate(
     minibatches: int,
     segments: RecomputeSegments | None = None,
     replicas: Replicas | None = None,
+    orders: Orders | None = None,
 ) -> None:
-    """Checks that every microbatch passes every stage once, in one order, F before R before B before U.
+    """Checks that every microbatch passes every stage once, in one order, F before R before B before W before U.
 
     With replicas it passes one replica of each stage, and every replica has the updates of its stage. No operation may
-    wait forever.
+    wait forever in the orders of the processes (`playback.play`). If one list has a W, all backwards need one.
 
     Raises:
         ScheduleError: with the reason and the grid.
     """
-    kinds = (Kind.FORWARD, Kind.BACKWARD) if segments is None else (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD)
+    absent = {Kind.UPDATE} if segments is not None else {Kind.UPDATE, Kind.RECOMPUTATION}
+    if not any(op.kind is Kind.WEIGHT_GRADIENT for operations in lists for op in operations):
+        absent.add(Kind.WEIGHT_GRADIENT)
+    kinds = tuple(kind for kind in Kind if kind not in absent)
+    messages = [kind for kind in kinds if kind is not Kind.WEIGHT_GRADIENT]
     workers = replicas or Replicas.one_each(len(lists))
     first_stage = [op for worker in workers.workers_of(0) for op in lists[worker]]
     if workers.counts[0] > 1:
         first_stage.sort(key=lambda op: op.minibatch)
     for worker, operations in enumerate(lists):
         own = _OwnMinibatches(workers, worker, num_microbatches, minibatches, kinds)
-        fault = _first_fault(operations, own) or _first_disorder(operations, first_stage, kinds)
+        fault = _first_fault(operations, own) or _first_disorder(operations, first_stage, messages)
         if fault is not None:
             index, reason = fault
             place = "" if index is None else f", operation {index}"
             raise ScheduleError(f"{workers.name(worker)}{place}: {reason}\n{grid(lists, (worker, index), workers)}")
+    for process, order in enumerate(orders or ()):
+        counts = Counter(order)
+        if wrong := next((r for r in counts if counts[r] != len(lists[r])), None):
+            raise ScheduleError(
+                f"process {process}: its order has {counts[wrong]} operations of stage {wrong}, whose list has "
+                f"{len(lists[wrong])}"
+            )
     try:
-        play(lists, unit_duration, segments, replicas=workers)
+        play(lists, unit_duration, segments, replicas=workers, orders=orders)
     except DeadlockError as error:
-        raise ScheduleError(f"{error}\n{grid(lists, replicas=workers)}") from None
+        raise ScheduleError(f"{error}\n{grid(lists, replicas=workers, orders=orders)}") from None
 
 
 _MicrobatchOp = tuple[Kind, int, int | None]
@@ -56,7 +69,7 @@ class _OwnMinibatches:
     """The minibatches and rounds that a worker's list has to contain."""
 
     def __init__(
-        self, replicas: Replicas, worker: int, num_microbatches: int, minibatches: int, kinds: Collection[Kind]
+        self, replicas: Replicas, worker: int, num_microbatches: int, minibatches: int, kinds: Sequence[Kind]
     ) -> None:
         self.kinds = kinds
         stage = replicas.stage_of(worker)
@@ -81,12 +94,9 @@ class _OwnMinibatches:
         if kind is Kind.UPDATE:
             late = first and (kind, first - 1, None) not in done
             return "before the update of the minibatch before it" if late else None
-        if kind is not Kind.FORWARD and (Kind.FORWARD, t, j) not in done:
-            return "before its forward"
-        if kind is not Kind.BACKWARD:
-            return None
-        if Kind.RECOMPUTATION in self.kinds and (Kind.RECOMPUTATION, t, j) not in done:
-            return "before its recomputation"
+        for earlier in self.kinds[: self.kinds.index(kind)]:
+            if (earlier, t, j) not in done:
+                return f"before its {WORDS[earlier]}"
         return "after its update" if (Kind.UPDATE, self._updates[t // self._round], None) in done else None
 
 
@@ -110,7 +120,8 @@ def _first_fault(operations: Sequence[Operation], own: _OwnMinibatches) -> tuple
     return None
 
 
-_PLURALS = {Kind.FORWARD: "forwards", Kind.RECOMPUTATION: "recomputations", Kind.BACKWARD: "backwards"}
+WORDS = {kind: kind.name.lower().replace("_", " ") for kind in Kind}
+"""Names of the kinds of operations in messages and legends."""
 
 
 def _first_disorder(
@@ -121,6 +132,6 @@ def _first_disorder(
         in_order = iter(op for op in first_stage if op.kind is kind and op.minibatch in own)
         for index, op in enumerate(operations):
             if op.kind is kind and op != next(in_order):
-                order = f"its {_PLURALS[kind]} are in another order than stage 0's"
+                order = f"its {WORDS[kind]}s are in another order than stage 0's"
                 return index, f"{order}: messages would be mistaken for each other"
     return None

@@ -63,6 +63,11 @@ class Placement:
         ]
         return [value for _, value in sorted(by_stage, key=itemgetter(0))]
 
+    def sums(self, values: Sequence[float]) -> list[float]:
+        """For each stage, the sum of the values of all stages in its process; no stage has replicas."""
+        totals = [sum(values[r] for r in stages) for stages in self.stages_of]
+        return [totals[self.process_of(r)] for r in range(len(values))]
+
     def replica_of(self, process: int) -> int:
         """The number of a process among those that have its stage."""
         return self.stages_of[:process].count(self.stages_of[process])

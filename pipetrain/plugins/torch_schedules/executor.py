@@ -128,7 +128,7 @@ class TorchPipeliningExecutor(ManyProcesses):
                 parameter.grad = None
             self._tied.offer(stage.index, stage.tied_gradients)
         for stage in self.stages:
-            stage.take_over(self._tied.take(stage.index))
+            stage.take_over(self._tied.take(stage.index) or {})
         norms = self._squared_norms() if self.clip_norm is not None else []
         for stage in self.stages:
             gradients = stage.gradients.take()

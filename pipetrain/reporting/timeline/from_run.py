@@ -13,7 +13,7 @@ from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.files import strict_json
 from pipetrain.engine.files.json_reader import from_json
 from pipetrain.engine.program.drain_interval import DrainInterval
-from pipetrain.engine.program.playback import Slice, play
+from pipetrain.engine.program.playback import MessageTimes, Slice, play
 from pipetrain.engine.program.steady_state import between_updates, peak_in_flight
 from pipetrain.engine.program.times import StageTimes
 from pipetrain.engine.schedules import Kind, Operation
@@ -164,7 +164,14 @@ def timeline_of_run(
     rules, trace = _rules(settings, phase, plan), trace.of_minibatches(start, start + length)
     _check_operations(directory.trace, rules, interval, trace.rows)
     times = median_times(trace, rules.num_microbatches)
-    played = play(rules.lists(length), times.duration, rules.segments, times.transfer, replicas=rules.replicas)
+    played = play(
+        rules.lists(length),
+        times.duration,
+        rules.segments,
+        MessageTimes(times.transfer),
+        rules.replicas,
+        rules.orders(length),
+    )
     # minibatches count from the drain, as in the lists
     measured = [[Slice(box.operation.moved(-start), box.start, box.end) for box in row] for row in trace.rows]
     count = min(minibatches or _USUAL, length)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.program.pipeline_graph import SteadyPipeline
-from pipetrain.engine.program.playback import grid, idle_shares, play
+from pipetrain.engine.program.playback import MessageTimes, grid, idle_shares, play
 from pipetrain.engine.program.steady_state import minibatches_held, peak_in_flight, steady_state
 from pipetrain.engine.program.times import StageTimes
 from pipetrain.reporting.timeline.composed_phases import ComposedPhase, composed_phases
@@ -123,7 +123,8 @@ def phase_timeline(title: str, phase: ComposedPhase, minibatches: int, given: Gi
     replicas, lists = rules.replicas, rules.lists(minibatches)
     times = given.times(rules.num_stages, rules.num_microbatches)
     on_workers = replace(times, replicas=replicas)
-    slices = play(lists, on_workers.duration, rules.segments, on_workers.transfer, on_workers.occupation, replicas)
+    messages, orders = MessageTimes(on_workers.transfer, on_workers.occupation), rules.orders(minibatches)
+    slices = play(lists, on_workers.duration, rules.segments, messages, replicas, orders)
     cycles = [rules.steady_cycle(r) for r in range(rules.num_stages)]
     averaging_s = [0.0] * rules.num_stages
     steady = steady_state(SteadyPipeline(cycles, times, replicas.counts, averaging_s, segments=rules.segments))

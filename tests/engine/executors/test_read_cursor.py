@@ -92,10 +92,10 @@ def test_replica_list_ending_within_round_opens_no_minibatch(end):
         stage = stage_of(nn.Linear(2, 2))
         stage.replica = replica
         walk, begun = ReadCursor(stage, rules, DrainInterval(0, 0, 9, start=0)), 0
-        while begun + walk.opens <= end:
-            begun += walk.opens
+        while begun + walk.opens(walk.entered) <= end:
+            begun += walk.opens(walk.entered)
             carry_out_next(walk)
         walk.end_before(end)
         while walk.next is not None:
-            assert walk.opens == 0
+            assert walk.opens(walk.entered) == 0
             carry_out_next(walk)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipetrain.engine.program.event_graph import EventGraph
 from pipetrain.engine.program.pipeline_graph import SteadyPipeline
-from pipetrain.engine.program.playback import play
+from pipetrain.engine.program.playback import MessageTimes, play
 from pipetrain.engine.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
 from pipetrain.engine.program.steady_state import minibatches_held, steady_state
 from pipetrain.engine.program.times import StageTimes
@@ -86,7 +86,7 @@ def played_period(schedule, took, D, N, segments=None, turns=60):
     lists = [schedule.operations(r, D, N, minibatches) for r in range(D)]
     if segments is not None:
         lists = [with_recomputation(operations, segments.lead(r)) for r, operations in enumerate(lists)]
-    rows = play(lists, took.duration, segments, took.transfer, took.occupation)
+    rows = play(lists, took.duration, segments, MessageTimes(took.transfer, took.occupation))
     ends = [piece.end for piece in rows[-1] if piece.operation.kind is Kind.UPDATE]
     return (ends[first + turns] - ends[first]) / turns
 

@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 from support.checked_lists import checked_lists
 
-from pipetrain.engine.program.playback import DeadlockError, grid, idle_shares, play, step_times, unit_duration
+from pipetrain.engine.program.playback import DeadlockError, MessageTimes, grid, idle_shares, play, step_times, unit_duration
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.nf1b import NF1B
@@ -105,7 +105,7 @@ def test_message_takes_its_transfer_time_and_occupies_no_stage():
         seen.append((source, target, str(operation)))
         return 10.0
 
-    first, last = play(lists, unit_duration, transfer=transfer)
+    first, last = play(lists, unit_duration, messages=MessageTimes(transfer))
     assert [s.start for s in first] == [0.0, 1.0, 24.0, 25.0, 26.0]
     assert [s.start for s in last] == [11.0, 12.0, 13.0, 14.0, 15.0]
     assert sorted(seen) == [(0, 1, "F0.0"), (0, 1, "F0.1"), (1, 0, "B0.0"), (1, 0, "B0.1")]

@@ -90,10 +90,13 @@ class LinkGroups(NamedTuple):
     Attributes:
         payload: for the tensors.
         headers: for their shapes, which travel in host memory.
+        channel: index of the link among the `channels` that share its groups: two processes may have several.
     """
 
     payload: dist.ProcessGroup
     headers: dist.ProcessGroup
+    channel: int = 0
+    channels: int = 1
 
 
 class Link(ABC):
@@ -115,9 +118,10 @@ class Link(ABC):
         self._transfers = 0
 
     def next_tag(self) -> int:
-        """The number of the next transfer, which both ends count alike."""
-        self._transfers = (self._transfers + 1) % _TAGS
-        return self._transfers
+        """The number of the next transfer, which both ends count alike, and no other channel has."""
+        channels = self.groups.channels
+        self._transfers = (self._transfers + 1) % (_TAGS // channels)
+        return self._transfers * channels + self.groups.channel
 
     def start_receiving(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         """Starts to receive a tensor in host memory."""
@@ -198,7 +202,7 @@ class HostLink(Link):
     posts_ahead = True
 
     def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
-        super().__init__(peer, stage, LinkGroups(groups.payload, groups.payload), links)
+        super().__init__(peer, stage, groups._replace(headers=groups.payload), links)
         given = given_bytes_per_s()
         self._slow = None if given is None else SlowLink(given)
 

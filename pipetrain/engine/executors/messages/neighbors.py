@@ -1,7 +1,10 @@
 """Ports of a process: links to the workers of the previous and the next stage, and to other replicas of its stage."""
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence, Set
+from functools import partial
+from itertools import product
 
 import torch
 import torch.distributed as dist
@@ -10,22 +13,108 @@ from typing_extensions import override
 
 from pipetrain.engine.executors.hooks import Around
 from pipetrain.engine.executors.messages import control
-from pipetrain.engine.executors.messages.links import LinkGroups, Links
+from pipetrain.engine.executors.messages.links import Link, LinkGroups, Links
 from pipetrain.engine.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.engine.executors.messages.transport import Transport
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.executors.read_cursor import ReadCursor
 from pipetrain.engine.executors.replicas.averaging import Round
 from pipetrain.engine.executors.replicas.overlapped_averaging import OverlappedAveraging, ReplicaGroups
 from pipetrain.engine.executors.stage_runner import Ports
 from pipetrain.engine.executors.tied_weights import TiedMessages
 from pipetrain.engine.program.steady_state import peak_of_messages
-from pipetrain.engine.schedules import Kind, Operation, Replicas
+from pipetrain.engine.schedules import Kind, Operation, Placement, Replicas
 from pipetrain.engine.stage.module import BackwardId
 from pipetrain.engine.stage.stage import Stage
-from pipetrain.engine.tensors import Tensors
+from pipetrain.engine.tensors import Tensors, dense_copy
 
 Pair = tuple[int, int]
 """A worker of a stage, and one of the next."""
+
+
+class LocalMessages:
+    """Messages between two stages of one process, in order: the ends of `Outgoing` and `Incoming` in one."""
+
+    def __init__(self) -> None:
+        self._messages: deque[Tensors] = deque()
+
+    def begin(self, _keys: Iterable[Key]) -> None:
+        """Does nothing: the order of the process says what comes, as it does for the next three."""
+
+    def settle(self, _keep: int) -> None:
+        """Does nothing."""
+
+    def fill(self) -> None:
+        """Does nothing."""
+
+    def discard(self) -> None:
+        """Does nothing."""
+
+    def send(self, _key: Key, tensors: Tensors, _kept: Set[int] = frozenset()) -> None:
+        """Puts in copies, as the next stage may work in place."""
+        self._messages.append(tuple(map(dense_copy, tensors)))
+
+    def take(self) -> Tensors:
+        """The next message."""
+        return self._messages.popleft()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Number of bytes of messages that have not been taken."""
+        return sum(tensor.nbytes for message in self._messages for tensor in message)
+
+
+class Connections:
+    """What the stages of a process share: the links to other processes, and messages of stages with each other.
+
+    Attributes:
+        links: makes the links.
+        replicas, placement: of the pipeline.
+        tied: sums the gradients of weights that stages share.
+    """
+
+    def __init__(self, stages: Sequence[Stage], rules: PipelineRules, transport: Transport, waiting: Around) -> None:
+        self.replicas, self.placement = rules.replicas, rules.placement
+        self.links = Links(transport, waiting)
+        self._groups = groups_of_neighbors(self.replicas, self.links, self.placement)
+        self.tied = TiedMessages(stages, partial(process_of, self.placement), self.links)
+        self._waiting = waiting
+        self._local: dict[tuple[Pair, Kind], LocalMessages] = {}
+        self._own: dict[int, Tensor] = {}
+        """Stage of this process -> its norm for an update."""
+        self._all_norms: list[Tensor] = []
+        self._count = self._left = len(stages)
+        """Number of stages of this process, and of those that have yet to take the norms."""
+
+    def link(self, pair: Pair, worker: int, kind: Kind) -> Link | None:
+        """The link of a worker of the pair for messages of a kind; None if the other one is in this process, too."""
+        groups, peer = self._groups.get((pair, kind)), sum(pair) - worker
+        return groups and self.links.to(process_of(self.placement, peer), self.replicas.stage_of(peer), groups)
+
+    def local(self, pair: Pair, kind: Kind) -> LocalMessages:
+        """The messages of a kind between two workers of this process."""
+        return self._local.setdefault((pair, kind), LocalMessages())
+
+    def norms(self, stage: int, norm: Tensor) -> list[Tensor] | None:
+        """Squared gradient norms of all stages in order; None until all stages of this process have given theirs."""
+        self.links.catch_up()  # what the device waits for is another process's to send
+        with self._waiting("its device"):
+            self._own[stage] = norm.cpu().double()  # of one type in all stages, whatever their gradients have
+        if len(self._own) < self._count:
+            return None
+        if not self._all_norms:
+            own = torch.stack([self._own[r] for r in sorted(self._own)])
+            gathered = [torch.empty_like(own) for _ in self.placement.stages_of]
+            with self._waiting("the gradient norms of all stages"), control.lost_stage_on_error():
+                dist.all_gather(gathered, own)
+            in_order = self.placement.in_order([each.unbind() for each in gathered])
+            places = self.replicas.places
+            self._all_norms = [norm for norm, (_, replica) in zip(in_order, places, strict=True) if replica == 0]
+        norms = self._all_norms
+        self._left -= 1
+        if not self._left:
+            self._left, self._own, self._all_norms = self._count, {}, []
+        return norms
 
 
 class Neighbors(Ports):
@@ -36,27 +125,28 @@ class Neighbors(Ports):
         replica_groups: None for a stage without replicas.
     """
 
-    def __init__(self, stage: Stage, replicas: Replicas, transport: Transport, waiting: Around) -> None:
+    def __init__(self, stage: Stage, connections: Connections, transport: Transport, waiting: Around) -> None:
         self._stage = stage
-        self._replicas = replicas
-        self._waiting = waiting
+        self._connections = connections
+        self._replicas = replicas = connections.replicas
         self._worker = worker = replicas.workers_of(stage.index)[stage.replica]
-        self._links = links = Links(transport, waiting)
-        self.incoming: dict[tuple[Kind, int], Incoming] = {}
-        self.outgoing: dict[tuple[Kind, int], Outgoing] = {}
-        for ((before, behind), kind), groups in groups_of_neighbors(replicas, links).items():
-            if worker not in (before, behind):
+        self.incoming: dict[tuple[Kind, int], Incoming | LocalMessages] = {}
+        self.outgoing: dict[tuple[Kind, int], Outgoing | LocalMessages] = {}
+        for pair, kind in product(connection_order(replicas), (Kind.FORWARD, Kind.BACKWARD)):
+            if worker not in pair:
                 continue
-            peer, what = before + behind - worker, "activations" if kind is Kind.FORWARD else "gradients"
-            link, name = links.to(peer, replicas.stage_of(peer), groups), replicas.name(peer)
-            if (worker == behind) is (kind is Kind.FORWARD):
-                self.incoming[kind, peer] = Incoming(link, f"{what} from {name}")
+            peer, what = sum(pair) - worker, "activations" if kind is Kind.FORWARD else "gradients"
+            link, takes = connections.link(pair, worker, kind), (worker == pair[1]) is (kind is Kind.FORWARD)
+            if link is None:
+                (self.incoming if takes else self.outgoing)[kind, peer] = connections.local(pair, kind)
+            elif takes:
+                self.incoming[kind, peer] = Incoming(link, f"{what} from {replicas.name(peer)}")
             else:
-                self.outgoing[kind, peer] = Outgoing(link, f"{what} to {name}")
+                self.outgoing[kind, peer] = Outgoing(link, f"{what} to {replicas.name(peer)}")
         self._kept: dict[tuple[Kind, int], int] = {}
         self._keys: dict[BackwardId, Key] = {}
         self._start = 0
-        self.tied = TiedMessages([stage], lambda r: r, links)
+        self.tied = connections.tied
         self.replica_groups = ReplicaGroups.of(replicas, worker, transport)
         self.averaging: OverlappedAveraging | None = None
         if self.replica_groups is not None:
@@ -105,7 +195,7 @@ class Neighbors(Ports):
             early: True if the lists ended early, so that no messages will come that some have prepared for. After a
                 pause, the minibatches may go to other replicas.
         """
-        self._links.catch_up()
+        self._connections.links.catch_up()
         if early:
             for outbox in self.outgoing.values():
                 outbox.fill()
@@ -129,14 +219,8 @@ class Neighbors(Ports):
         self._stage.message_bytes = sum(outbox.pending_bytes for outbox in self.outgoing.values())
 
     @override
-    def norms(self, _this: Round, norm: Tensor) -> list[Tensor]:
-        self._links.catch_up()  # what the device waits for is another process's to send
-        with self._waiting("its device"):
-            own = norm.cpu().double()  # of one type in all stages, whatever their gradients have
-        norms = [torch.empty_like(own) for _ in self._replicas.places]
-        with self._waiting("the gradient norms of all stages"), control.lost_stage_on_error():
-            dist.all_gather(norms, own)
-        return [norm for norm, (_, replica) in zip(norms, self._replicas.places, strict=True) if replica == 0]
+    def norms(self, _this: Round, norm: Tensor) -> list[Tensor] | None:
+        return self._connections.norms(self._stage.index, norm)
 
 
 def connection_order(replicas: Replicas) -> list[Pair]:
@@ -153,18 +237,30 @@ def connection_order(replicas: Replicas) -> list[Pair]:
     ]
 
 
-def groups_of_neighbors(replicas: Replicas, links: Links) -> dict[tuple[Pair, Kind], LinkGroups]:
+def process_of(placement: Placement | None, worker: int) -> int:
+    """The process of a worker: several, which are stages without replicas, share one only under a placement."""
+    return placement.process_of(worker) if placement is not None and placement.several else worker
+
+
+def groups_of_neighbors(
+    replicas: Replicas, links: Links, placement: Placement | None = None
+) -> dict[tuple[Pair, Kind], LinkGroups]:
     """((worker, one of the next stage), kind) -> its groups, connected in the direction of the kind's messages.
 
-    Every process makes all of them, in one order, as torch requires.
+    Every process makes all of them, in one order, as torch requires. Workers of one process have none.
     """
     transport, made = links.transport, dict[tuple[Pair, Kind], LinkGroups]()
     there = transport.control_group()
-    # shapes of both directions can share a group, as each process counts what it sends to a peer
+    # shapes of both directions can share a group, as each process counts what it sends to a peer, link by link
     meshes = {Kind.FORWARD: there, Kind.BACKWARD: there if transport.direct else transport.control_group()}
-    for pair in connection_order(replicas):
-        for kind, mesh in meshes.items():
-            groups = made[pair, kind] = LinkGroups(transport.new_group(pair) if transport.direct else mesh, mesh)
-            source, target = pair if kind is Kind.FORWARD else pair[::-1]
-            transport.connect(source, target, *groups)
+    pairs = connection_order(replicas)
+    channels = 2 * len(pairs) if placement is not None and placement.several else 1
+    for index, pair in enumerate(pairs):
+        before, behind = (process_of(placement, worker) for worker in pair)
+        for kind, mesh in meshes.items() if before != behind else ():
+            payload = transport.new_group(sorted((before, behind))) if transport.direct else mesh
+            channel = (2 * index + (kind is Kind.BACKWARD)) % channels
+            groups = made[pair, kind] = LinkGroups(payload, mesh, channel, channels)
+            source, target = (before, behind) if kind is Kind.FORWARD else (behind, before)
+            transport.connect(source, target, groups.payload, groups.headers)
     return made

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from pipetrain.engine.executors.messages.links import Links
-from pipetrain.engine.executors.messages.neighbors import Neighbors, groups_of_neighbors
+from pipetrain.engine.executors.messages.neighbors import Connections, Neighbors, groups_of_neighbors
 from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.executors.read_cursor import ReadCursor
@@ -65,7 +65,7 @@ def test_neighbors_connect_along_messages_in_few_rounds(monkeypatch, counts, mos
     wanted = {
         (group, *(pair if kind is Kind.FORWARD else reversed(pair)))
         for (pair, kind), each in groups.items()
-        for group in each
+        for group in (each.payload, each.headers)
     }
     assert sorted(met) == sorted(wanted)
     assert rounds <= most * (2 if transport.direct else 1), "headers connect in rounds of their own"
@@ -100,7 +100,8 @@ def test_worker_makes_lists_of_itself_its_neighbors_and_stage_0(monkeypatch, cou
     stage, replica = replicas.places[worker]
     own = SimpleNamespace(index=stage, replica=replica, ties=[], updates=0)
     monkeypatch.setattr(ReplicaGroups, "of", lambda *_: None)
-    ports = Neighbors(own, replicas, Transport(torch.device("cpu")), lambda _what: nullcontext())
+    transport, waiting = Transport(torch.device("cpu")), lambda _what: nullcontext()
+    ports = Neighbors(own, Connections([own], rules, transport, waiting), transport, waiting)
     keys = {(t, j): 1 for t in range(60) for j in (0, None)}
     ports.begin(60, ReadCursor(own, rules, DrainInterval.whole(60)), keys)
     assert made == read
