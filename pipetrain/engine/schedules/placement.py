@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeVar
 
+from pipetrain.engine.errors import ConfigError
+
 T = TypeVar("T")
 
 
@@ -77,3 +79,17 @@ class Placement:
         stages = self.stages_of[process]
         replica = f", replica {self.replica_of(process)}" if self.stages_of.count(stages) > 1 else ""
         return f"stage{'s' if len(stages) > 1 else ''} {' and '.join(map(str, stages))}{replica}"
+
+
+def check_divides(schedule: str, D: int, chunks: int) -> None:
+    """Checks that D stages fill processes of `chunks` stages.
+
+    Raises:
+        ConfigError: the last process would have fewer.
+    """
+    if D % chunks:
+        near = {max(1, D // chunks + more) * chunks for more in (0, 1)}
+        raise ConfigError(
+            f"partition.stages={D}: schedule={schedule} places {chunks} stages in each process; "
+            f"partition.stages={' or '.join(map(str, sorted(near)))} works"
+        )

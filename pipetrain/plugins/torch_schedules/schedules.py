@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules.base import Family, Schedule
-from pipetrain.engine.schedules.placement import Placement
+from pipetrain.engine.schedules.placement import Placement, check_divides
 
 
 class TorchSchedule(Schedule):
@@ -31,12 +31,7 @@ class TorchSchedule(Schedule):
                 f"schedule.stages_per_rank={self.stages_per_rank}: at least 2; with one stage in each process "
                 "schedule=1f1b_flush does the same"
             )
-        if D % self.stages_per_rank:
-            near = {max(1, D // self.stages_per_rank + more) * self.stages_per_rank for more in (0, 1)}
-            raise ConfigError(
-                f"partition.stages={D}: schedule={self.name} places {self.stages_per_rank} stages in each process; "
-                f"partition.stages={' or '.join(map(str, sorted(near)))} works"
-            )
+        check_divides(self.name, D, self.stages_per_rank)
 
     @override
     def delay(self, r: int, D: int, N: int) -> int:
