@@ -1,0 +1,54 @@
+"""Breadth-first: all microbatches pass a stage of a process before the first enters its next."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import override
+
+from pipetrain.engine.errors import check_whole
+from pipetrain.engine.schedules.operation import backward, forward
+from pipetrain.engine.schedules.placement import Placement
+from pipetrain.engine.schedules.process_lists import DrainedProcessSchedule, StageOperation
+
+
+@dataclass(frozen=True)
+class LoopedBFS(DrainedProcessSchedule):
+    """GPipe over several stages per process (Lamy-Poirier 2022, *Breadth-First Pipeline Parallelism*).
+
+    Backwards come in the order of the forwards, so gradients add up as under GPipe.
+
+    Attributes:
+        chunks: v, the stages of each process: r, r + P, and so on. The bubble is that of `interleaved_1f1b`, and N may
+            be any number; all N activations are held.
+    """
+
+    name: ClassVar[str] = "looped_bfs"
+    chunks: int = 2
+
+    def __post_init__(self) -> None:
+        check_whole("schedule.chunks", self.chunks, least=2, otherwise="as schedule=gpipe has one")
+
+    @override
+    def placement(self, D: int) -> Placement:
+        return Placement.looped(D, self.chunks)
+
+    @override
+    def in_flight(self, r: int, D: int, N: int) -> int:
+        """N on every stage."""
+        return N
+
+    @override
+    def of_minibatch(self, p: int, D: int, N: int) -> Iterator[StageOperation]:
+        """All forwards of a stage, then those of the next; then the backwards, the last stage first.
+
+        With D = 4, v = 2, N = 3 and equal durations, minibatch 0 is (capitals: stages 2 and 3)::
+
+            stages 0 and 2  f0 f1 f2 F0 F1 F2 .  .  B0 B1 B2 b0 b1 b2
+            stages 1 and 3  .  f0 f1 f2 F0 F1 F2 B0 B1 B2 b0 b1 b2
+        """
+        stages = self.placement(D).stages_of[p]
+        for stage in stages:
+            yield from ((stage, forward(0, j)) for j in range(N))
+        for stage in reversed(stages):
+            yield from ((stage, backward(0, j)) for j in range(N))
