@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hydra.utils import get_object
-from support.methods import SYNCHRONOUS, MethodCase
+from hydra.utils import get_object, instantiate
+from support.methods import SYNCHRONOUS, MethodCase, takes
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain.runner.config.choices import choices_of
@@ -30,6 +30,11 @@ def schedules_of(method):
     if method in SYNCHRONOUS:
         return {"own": own}  # under the others it is another of these methods
     return {each.name: each.content for each in SCHEDULES if get_object(each.content["_target_"]).family == family}
+
+
+def runs_under(schedule, stages, microbatches):
+    """True if the schedule with these settings takes so many stages and microbatches."""
+    return takes(instantiate(schedule), stages, microbatches)
 
 
 REPLICAS = ((1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 3, 1))

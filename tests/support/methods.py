@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.methods import Method
 from pipetrain.engine.methods.i_timeprest import ITiMePReSt
 from pipetrain.engine.methods.lwp import LinearWeightPrediction
@@ -18,7 +19,6 @@ from pipetrain.engine.methods.stale import Stale
 from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.methods.timeprest import TiMePReSt, VTiMePReSt
 from pipetrain.engine.schedules import Schedule
-from pipetrain.engine.schedules.base import Family
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.nf1b import NF1B
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
@@ -84,8 +84,16 @@ STALE_ALONE = ("pipedream_2bw", "pipemare_plain", "pipemare_t1", "pipemare_t2", 
 
 def fitting(case: str | MethodCase, num_stages: int, num_microbatches: int) -> bool:
     """Whether the schedule takes so many stages and microbatches."""
-    double_buffered = MethodCase.named(case).schedule.family is Family.DOUBLE_BUFFERED
-    return not double_buffered or num_microbatches >= num_stages
+    return takes(MethodCase.named(case).schedule, num_stages, num_microbatches)
+
+
+def takes(schedule: Schedule, num_stages: int, num_microbatches: int) -> bool:
+    """True if a schedule runs on so many stages with so many microbatches."""
+    try:
+        schedule.check(num_stages, num_microbatches)
+    except ConfigError:
+        return False
+    return True
 
 
 def fitting_cases(

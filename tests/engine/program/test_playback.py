@@ -5,7 +5,15 @@ from textwrap import dedent
 import pytest
 from support.checked_lists import checked_lists
 
-from pipetrain.engine.program.playback import DeadlockError, MessageTimes, grid, idle_shares, play, step_times, unit_duration
+from pipetrain.engine.program.playback import (
+    DeadlockError,
+    MessageTimes,
+    grid,
+    idle_shares,
+    play,
+    step_times,
+    unit_duration,
+)
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.nf1b import NF1B

@@ -6,9 +6,18 @@ from dataclasses import replace
 import pytest
 from support import running_text
 from support.compiled import compiled_job
-from support.equal_bits import REPLICATED, TIED, assert_same, both_ways, on_diagonal, replicated, schedules_of
+from support.equal_bits import (
+    REPLICATED,
+    TIED,
+    assert_same,
+    both_ways,
+    on_diagonal,
+    replicated,
+    runs_under,
+    schedules_of,
+)
 from support.fake_gpu import logged_errors, logged_waits
-from support.methods import DISTINCT, fitting
+from support.methods import DISTINCT
 from support.worker_pool import distributed, job, simulated
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
@@ -230,7 +239,7 @@ def test_every_method_and_schedule_has_equal_bits_on_gpus(tmp_path, monkeypatch,
         f"{method}-{schedule}-{n}": (method, stages, microbatches(n, schedule=schedules_of(method)[schedule]))
         for k, (method, schedule) in enumerate(pairs)
         for n in (1, 2, 3, 4)
-        if on_diagonal(k, stages, n) and fitting(method, stages, n)
+        if on_diagonal(k, stages, n) and runs_under(schedules_of(method)[schedule], stages, n)
     }
     check(tmp_path, cases)
 
