@@ -21,7 +21,7 @@ class RunHooks:
 
     Attributes:
         on_step: called with the loss of each minibatch, in the process of the last stage.
-        on_operation: called with each operation of a stage of this process before it starts.
+        on_operation: called with a stage of this process and each of its operations before this starts.
         on_progress: called with a description of other work before it starts.
         waiting: context around each wait for another process.
         computing: context around each forward that torch's library starts.
@@ -30,7 +30,7 @@ class RunHooks:
     """
 
     on_step: OnStep = lambda _minibatch, _loss: None
-    on_operation: Callable[[Operation], None] = lambda _operation: None
+    on_operation: Callable[[int, Operation], None] = lambda _stage, _operation: None
     on_progress: Callable[[str], None] = lambda _description: None
     waiting: Around = lambda _description: nullcontext()
     computing: Around = lambda _description: nullcontext()

@@ -110,7 +110,7 @@ class StageRunner:
         planned = self.cursor.next
         assert planned is not None, "the list has ended"
         kind = planned.operation.kind
-        self._hooks.on_operation(planned.operation)
+        self._hooks.on_operation(self.stage.index, planned.operation)
         if kind is Kind.FORWARD:
             self._forward(planned)
         elif kind is Kind.BACKWARD:

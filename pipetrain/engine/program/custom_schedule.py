@@ -1,5 +1,6 @@
 """Checks of a schedule from outside the package, before anything uses its lists."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,14 +43,20 @@ def check_custom_schedule(schedule: Schedule, D: int, N: int) -> None:
     for r in range(D):
         _check_number(1, schedule.in_flight, r, D, N)
         _check_number(0, schedule.delay, r, D, N)
+    placement = _called(schedule.placement, D)
+    if sorted(itertools.chain.from_iterable(placement.stages_of)) != list(range(D)):
+        raise ConfigError(f"{_call(schedule.placement, (D,))} returned {placement}; must have each stage once")
     filled = max(max(schedule.delay(r, D, N), -(-schedule.in_flight(r, D, N) // N)) for r in range(D))
     for M in sorted({1, 2, 2 * min(MOST_IN_FLIGHT, filled) + 1}):
         lists = [_checked_list(schedule, r, D, N, M) for r in range(D)]
+        orders = [_called(schedule.order, p, D, N, M) for p in range(placement.num_processes)]
         try:
-            validate(lists, N, M)
+            validate(lists, N, M, orders=orders if placement.several else None)
         except ScheduleError as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError(f"its lists for D={D}, N={N}, M={M} cannot run: {reason}") from error
+        for p, order in enumerate(orders if schedule.synchronous else ()):
+            _check_updates_together(p, order, lists)
         for r, operations in enumerate(lists):
             _check_versions(schedule, operations, r, D, N)
             if filled < M:
@@ -84,6 +91,23 @@ def _checked_list(schedule: ListSchedule, *args: int) -> list[Operation]:
         if not isinstance(operation, Operation):
             raise ConfigError(f"{call} has {operation!r} at {index}; must be a list of pipetrain.Operation")
     return operations
+
+
+def _check_updates_together(process: int, order: Sequence[int], lists: Sequence[Sequence[Operation]]) -> None:
+    """Checks that the stages of a process update one after the other: they decide together on clipping."""
+    rest = [iter(operations) for operations in lists]
+    updated: set[int] = set()
+    for r in order:
+        op = next(rest[r])
+        if op.kind is Kind.UPDATE:
+            updated.add(r)
+        elif updated:
+            raise ConfigError(
+                f"order of process {process}: {op} of stage {r} lies between updates of its stages; a synchronous "
+                "schedule must have these next to each other"
+            )
+        if len(updated) == len(set(order)):
+            updated.clear()
 
 
 def _check_versions(schedule: ListSchedule, operations: Sequence[Operation], r: int, D: int, N: int) -> None:

@@ -67,6 +67,12 @@ class RoundRobin(ListSchedule):
     @override
     def check(self, D: int, N: int) -> None:
         self.each.check(D, N)
+        if self.each.splits_backward or self.each.placement(D).several:
+            why = "splits backwards" if self.each.splits_backward else "places several stages in each process"
+            raise ConfigError(
+                f"partition.replicas={list(self.workers.counts)}: schedule={self.name} {why}, and such stages have no "
+                "replicas; schedule=1f1b or 1f1b_flush has them"
+            )
         self.in_flight(0, D, N)
 
     @override

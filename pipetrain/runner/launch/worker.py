@@ -207,10 +207,10 @@ def _leave_note(run: RunDirectory, rank: int, error: BaseException) -> FailureNo
 
 
 def _run_stages(job: Job, transport: Transport, show: Show, watchdog: Watchdog) -> dict[str, Any] | None:
-    activity = watchdog.activity
+    activity, several = watchdog.activity, job.placement.several
     activity.now("building the data set and the model")
     hooks = RunHooks(
-        on_operation=lambda operation: activity.now(str(operation)),
+        on_operation=lambda r, operation: activity.now(f"{operation} of stage {r}" if several else str(operation)),
         on_progress=activity.now,
         waiting=activity.wait,
         computing=activity.compute,

@@ -8,8 +8,10 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.custom_schedule import check_attributes, check_custom_schedule
 from pipetrain.engine.schedules.base import Family, ListSchedule, Schedule
 from pipetrain.engine.schedules.gpipe import GPipe
+from pipetrain.engine.schedules.interleaved import Interleaved1F1B
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.schedules.operation import Kind, Operation, update
+from pipetrain.engine.schedules.placement import Placement
 
 USUAL = OneFOneB()
 
@@ -105,3 +107,39 @@ def test_number_in_flight_is_compared_with_the_list(number):
 def test_schedule_without_name_or_family_is_refused(attributes, missing):
     with pytest.raises(ConfigError, match=missing):
         check_attributes(changed(**attributes))
+
+
+INTERLEAVED = Interleaved1F1B()
+
+
+def shorter(_self, *place):
+    return INTERLEAVED.order(*place)[1:]
+
+
+def early_update(_self, *place):
+    """One stage updates before the last backward of the other."""
+    order = INTERLEAVED.order(*place)
+    return [*order[:-4], order[-1], order[-4], order[-3], order[-2]] if place[0] == 0 else order
+
+
+def reversed_order(_self, *place):
+    return INTERLEAVED.order(*place)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    {
+        shorter: "process 0: its order has 4 operations of stage 0, whose list has 5",
+        early_update: "order of process 0: B0.1 of stage 0 lies between updates of its stages",
+        reversed_order: "the operation lists deadlock: stage 2 at F0.0, stage 3 at F0.0",
+    }.items(),
+)
+def test_order_of_a_process_must_take_each_list_once_and_update_together(order, message):
+    check_custom_schedule(changed(Interleaved1F1B), 4, 2)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_custom_schedule(changed(Interleaved1F1B, order=order), 4, 2)
+
+
+def test_placement_without_some_stage_is_refused():
+    with pytest.raises(ConfigError, match=re.escape("placement(4) returned ")):
+        check_custom_schedule(changed(placement=lambda _self, _D: Placement(((0, 1), (3,)))), 4, 2)
