@@ -2,7 +2,7 @@
 
 from pipetrain.engine.program.recomputation import RecomputeSegments, with_recomputation
 from pipetrain.engine.program.validation import validate
-from pipetrain.engine.schedules import ListSchedule, Operation
+from pipetrain.engine.schedules import Kind, ListSchedule, Operation
 
 
 def checked_lists(
@@ -12,7 +12,7 @@ def checked_lists(
     minibatches: int,
     segments: RecomputeSegments | None = None,
 ) -> list[list[Operation]]:
-    """Every worker's list under `schedule`, validated; with recomputation where there are segments.
+    """Every worker's list under `schedule`, validated without W; with recomputation where there are segments.
 
     Raises:
         ScheduleError: see `validate`.
@@ -23,5 +23,6 @@ def checked_lists(
     ]
     if segments is not None:
         lists = [with_recomputation(each, segments.lead(replicas.stage_of(w))) for w, each in enumerate(lists)]
-    validate(lists, num_microbatches, minibatches, segments, replicas)
+    joined = [[op for op in each if op.kind is not Kind.WEIGHT_GRADIENT] for each in lists]
+    validate(joined, num_microbatches, minibatches, segments, replicas)
     return lists

@@ -71,7 +71,7 @@ class RoundRobin(ListSchedule):
             why = "splits backwards" if self.each.splits_backward else "places several stages in each process"
             raise ConfigError(
                 f"partition.replicas={list(self.workers.counts)}: schedule={self.name} {why}, and such stages have no "
-                "replicas; schedule=1f1b or 1f1b_flush has them"
+                f"replicas; leave partition.replicas out, or use schedule={'1f1b_flush' if self.synchronous else '1f1b'}"
             )
         self.in_flight(0, D, N)
 

@@ -1,8 +1,7 @@
 """What we say of torch.distributed.pipelining's schedules against what that library says itself."""
 
 import pytest
-from torch import nn
-from torch.distributed.pipelining.schedules import get_schedule_class
+from support.library_schedules import library_schedule
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
@@ -14,21 +13,8 @@ LOOPS = [cls(stages) for cls in (Interleaved1F1B, InterleavedZeroBubble) for sta
 SCHEDULES = [*LOOPS, ZBVZeroBubble(), DualPipeV()]
 
 
-class StageAlone:
-    """As much of the library's stage as its schedules look at when they are made."""
-
-    def __init__(self, index: int, num_stages: int, num_processes: int) -> None:
-        self.stage_index, self.num_stages = index, num_stages
-        self.group_size, self.group_rank = num_processes, 0
-        self.is_first, self.is_last = index == 0, index == num_stages - 1
-        self.submod = nn.Identity()
-        self.stage_index_to_group_rank: dict[int, int] = {}
-
-
 def library(schedule, D, N):
-    placement = schedule.placement(D)
-    stages = [StageAlone(r, D, placement.num_processes) for r in placement.stages_of[0]]
-    return get_schedule_class(schedule.library_name)(stages, N, loss_fn=lambda *_: None)
+    return library_schedule(schedule.library_name, schedule.placement(D), N)
 
 
 def accepts(make, error):
