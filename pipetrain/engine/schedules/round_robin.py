@@ -69,9 +69,10 @@ class RoundRobin(ListSchedule):
         self.each.check(D, N)
         if self.each.splits_backward or self.each.placement(D).several:
             why = "splits backwards" if self.each.splits_backward else "places several stages in each process"
+            other = "1f1b_flush" if self.synchronous else "1f1b"
             raise ConfigError(
                 f"partition.replicas={list(self.workers.counts)}: schedule={self.name} {why}, and such stages have no "
-                f"replicas; leave partition.replicas out, or use schedule={'1f1b_flush' if self.synchronous else '1f1b'}"
+                f"replicas; leave partition.replicas out, or use schedule={other}"
             )
         self.in_flight(0, D, N)
 

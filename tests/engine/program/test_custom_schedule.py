@@ -129,8 +129,8 @@ def reversed_order(_self, *place):
 @pytest.mark.parametrize(
     ("order", "message"),
     {
-        shorter: "process 0: its order has 4 operations of stage 0, whose list has 5",
-        early_update: "order of process 0: B0.1 of stage 0 lies between updates of its stages",
+        shorter: "process 1: its order has 4 operations of stage 1, whose list has 5",
+        early_update: "order of process 0: B0.0 of stage 0 lies between updates of its stages",
         reversed_order: "the operation lists deadlock: stage 2 at F0.0, stage 3 at F0.0",
     }.items(),
 )

@@ -260,8 +260,9 @@ def test_no_periodic_schedule_in_a_v_brings_microbatches_back_earlier_than_1f1b_
         (lambda: Interleaved1F1B(1), r"schedule.chunks=1: .*at least 2, as schedule=1f1b_flush and 1f1b have one"),
         (lambda: InterleavedContinuous1F1B("2"), r"schedule.chunks=2: must be a whole number"),
         (lambda: LoopedBFS(2.5), r"schedule.chunks=2.5: .*at least 2, as schedule=gpipe has one"),
-        (lambda: RoundRobin(ZBV(), Replicas((2,) * 4)).check(4, 4), r"partition.replicas: schedule=zb_v places several "
-         r"stages in each process, .* or use schedule=1f1b_flush"),
+        (lambda: RoundRobin(ZBV(), Replicas((2,) * 4)).check(4, 4), r"partition.replicas=.2, 2, 2, 2.: schedule=zb_v "
+         r"splits backwards, .* or use schedule=1f1b_flush"),
+        (lambda: RoundRobin(LoopedBFS(), Replicas((2,) * 4)).check(4, 4), r"places several stages in each process, .*"),
         (lambda: RoundRobin(OneFOneBV(), Replicas((2,) * 4)).check(4, 4), r"schedule=1f1b_v .* or use schedule=1f1b$"),
     ],
 )  # fmt: skip
@@ -276,8 +277,3 @@ def test_one_process_with_all_stages_is_a_pipeline_as_well(schedule):
     schedule.check(D, 3)
     (listed,) = played_processes(schedule, D, 3, 2)
     assert all(before[1] == after[0] for before, after in pairwise(listed))
-
-
-def test_replicas_of_a_split_backward_split_it():
-    assert RoundRobin(ZBH1(), Replicas((2, 2))).splits_backward
-    assert not RoundRobin(Interleaved1F1B(), Replicas((2, 2))).splits_backward
