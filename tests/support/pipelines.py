@@ -70,11 +70,13 @@ def stage_of(
     rate: float = 0.1,
     device: torch.device = CPU,
     average_decay: float | None = None,
+    arithmetic: ComputeOptions = PLAIN,
 ) -> Stage:
     """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
     chain = LayerChain.of_sequential(nn.Sequential(*layers))
     optimizer = OptimizerFactory(build, lambda _k: rate, average_decay=average_decay)
-    stage = Stage(index, chain, (0, len(layers)), Training(optimizer, loss or CrossEntropy(), device=device))
+    training = Training(optimizer, loss or CrossEntropy(), device=device, arithmetic=arithmetic)
+    stage = Stage(index, chain, (0, len(layers)), training)
     stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, fresh=True, predicts=True)
     return stage
 

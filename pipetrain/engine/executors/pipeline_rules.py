@@ -93,6 +93,11 @@ class PipelineRules:
         return staleness(self.method.forward(at).version, at.update)
 
     def _check_replicas(self) -> None:
+        if self.schedule.splits_backward:
+            raise ConfigError(
+                f"partition.replicas={list(self.replicas.counts)}: schedule={self.schedule.name} splits backwards, and "
+                "replicas average gradients of whole ones; leave out partition.replicas, or use schedule=1f1b_flush"
+            )
         if self.method.needs_even_replicas and not self.replicas.even:
             raise ConfigError(
                 f"partition.replicas={list(self.replicas.counts)}: method={self.method.name} compares versions across "

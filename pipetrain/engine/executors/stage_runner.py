@@ -76,18 +76,19 @@ class StageRunner:
         self._feed = feed
         self._clip_norm = clip_norm
         self._hooks = hooks
-        index, rules = cursor.stage.index, cursor.rules
+        stage, rules = cursor.stage, cursor.rules
         self._num_microbatches = rules.num_microbatches
         self._steady = rules.steady
         self._replicas = rules.replicas
-        self._first = index == 0
-        self._last = index == rules.num_stages - 1
-        self._stores = rules.segments is not None and rules.segments.begins(index)
-        self._relays = rules.segments is not None and not rules.segments.ends(index)
+        self._first = stage.index == 0
+        self._last = stage.index == rules.num_stages - 1
+        self._stores = rules.segments is not None and rules.segments.begins(stage.index)
+        self._relays = rules.segments is not None and not rules.segments.ends(stage.index)
         self._inputs: dict[int, dict[int, Tensors]] = {}
         """Minibatch -> microbatch -> inputs of forwards to come."""
+        self._splits = stage.splits_backward = rules.schedule.splits_backward
         self._went_back: Counter[int] = Counter()
-        """Minibatch -> microbatches whose backward has been carried out, until it was the last one."""
+        """Minibatch -> microbatches whose backward, with its W, has been carried out, until it was the last one."""
         self._minibatches: dict[int, _Minibatch] = {}
         self._exchange: Iterator[bool] | None = None
         self._squared_norms: list[Tensor] = []
@@ -115,6 +116,8 @@ class StageRunner:
             self._forward(planned)
         elif kind is Kind.BACKWARD:
             self._backward(planned)
+        elif kind is Kind.WEIGHT_GRADIENT:
+            self._weight_gradient(planned)
         elif kind is Kind.UPDATE:
             self._update(planned)
         else:
@@ -127,6 +130,8 @@ class StageRunner:
             return [] if self._first else [*self._microbatches(operation)]
         if operation.kind is Kind.RECOMPUTATION:
             return [] if self._stores else [*self._microbatches(operation)]
+        if operation.kind is Kind.WEIGHT_GRADIENT:
+            return []
         return [] if self._last else [(self.cursor.start + operation.minibatch, operation.microbatch)]
 
     def _microbatches(self, operation: Operation) -> list[MicrobatchId]:
@@ -195,15 +200,12 @@ class StageRunner:
     def _backward(self, planned: PlannedOperation) -> None:
         read, operation, averaging = self.cursor.read(planned), planned.operation, self._ports.averaging
         received = None if self._last else self._received(operation)
-        t = operation.minibatch
-        self._went_back[t] += len(operation.covers(self._num_microbatches))
-        final = self._went_back[t] == self._num_microbatches
+        final = not self._splits and self._completes(operation)
         # gradients can go to the other replicas during the last backward of a minibatch
         self.stage.on_gradient_ready = averaging.put if averaging is not None and final else None
         with self.stage.clock.computing():
             gradients = self.stage.backward(self._microbatches(operation), received, read)
         if final:
-            del self._went_back[t]
             self.stage.complete_gradients()
         if not self._first:
             if self.stage.scaler is not None and not self.cursor.rules.decides_updates_together:
@@ -211,6 +213,23 @@ class StageRunner:
             with self.stage.clock.waiting("send", operation):
                 whole = self.cursor.start + operation.minibatch, operation.microbatch
                 self._ports.send(Kind.BACKWARD, whole, gradients)
+
+    def _weight_gradient(self, planned: PlannedOperation) -> None:
+        read = self.cursor.read(planned)
+        (microbatch,) = self._microbatches(planned.operation)
+        with self.stage.clock.computing():
+            self.stage.weight_gradient(microbatch, read)
+        if self._completes(planned.operation):
+            self.stage.complete_gradients()
+
+    def _completes(self, operation: Operation) -> bool:
+        """True if a backward, or its W, is the last one of its minibatch."""
+        t = operation.minibatch
+        self._went_back[t] += len(operation.covers(self._num_microbatches))
+        if self._went_back[t] < self._num_microbatches:
+            return False
+        del self._went_back[t]
+        return True
 
     # -- update --------------------------------------------------------------------------------------------------
 

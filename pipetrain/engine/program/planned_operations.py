@@ -33,7 +33,7 @@ class PlannedOperation(NamedTuple):
 
     Attributes:
         read: the weights that it reads; of an update, the version that it replaces.
-        activations: use of the activations that it computes, or that a backward consumes.
+        activations: use of the activations that it computes, or that a backward consumes, in B and W.
         releases: True if no later operation reads that version, or the stashed weights that this one reads.
     """
 
@@ -133,6 +133,7 @@ def _read_contexts(
 
 def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N: int) -> list[Activations]:
     made = [Activations.DROPPED] * len(operations)
+    position = {op: index for index, op in enumerate(operations) if op.kind is Kind.BACKWARD}
     latest: dict[tuple[int, int], int] = {}
     """Microbatch -> its last forward or recomputation, whose activations its backward needs; others are dropped."""
     for index, op in enumerate(operations):
@@ -143,6 +144,8 @@ def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N
             kept = _has_same_weights(index, sources, reads)
             for each in (index, *sources):
                 made[each] = Activations.KEPT if kept else Activations.REBOUND
+        elif op.kind is Kind.WEIGHT_GRADIENT:
+            made[index] = made[position[op.like(Kind.BACKWARD)]]
     return made
 
 

@@ -105,7 +105,7 @@ class StageContext:
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """Knowledge of a stage when it starts a forward, recomputation or backward; all of it is known before the run.
+    """Knowledge of a stage when it starts an operation other than U; all of it is known before the run.
 
     Attributes:
         operation: the operation about to start; its minibatch counts from the last drain.
@@ -148,7 +148,10 @@ class ReadPolicy(Protocol):
 
 
 def query_method(policy: ReadPolicy, at: ReadContext, forward: WeightRead | None) -> WeightRead:
-    """Weights that the operation of `at` reads under `policy`; `forward` is the read of its F, None if it is the F."""
+    """Weights that the operation of `at` reads under `policy`; `forward` is the read of its F, None if it is the F.
+
+    W reads what its B read: the stage makes no update between them.
+    """
     if at.operation.kind is Kind.FORWARD:
         return policy.forward(at)
     assert forward is not None, f"{at.operation} before its forward"
@@ -166,7 +169,7 @@ def closed_form_context(
     at_forward = schedule.newest_at_forward(r, D, N, t, j)
     if op.kind is Kind.FORWARD:
         newest = at_forward
-    elif op.kind is Kind.BACKWARD:
+    elif op.kind in (Kind.BACKWARD, Kind.WEIGHT_GRADIENT):
         newest = own
     else:
         newest = own if schedule.synchronous else max(0, (own * N + j - lead) // N)

@@ -71,6 +71,11 @@ class GradientSum:
         self._detach()
         return self._sums
 
+    def sort(self, names: Iterable[str]) -> None:
+        """Sorts the sums as these weights are, so that a norm over them does not depend on what was computed first."""
+        sums = self.tensors
+        self._sums = {name: sums[name] for name in names if name in sums}
+
     def put(self, sums: dict[str, Tensor]) -> None:
         """Takes over sums that were made elsewhere."""
         self._sums = sums

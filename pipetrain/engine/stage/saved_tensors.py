@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from pipetrain.engine.stage import cudnn_rnn
 from pipetrain.engine.stage.measurements import ActivationBytes
+from pipetrain.engine.stage.split_backward import PutAside
 from pipetrain.engine.tensors import Tensors, storage_pointers
 from pipetrain.engine.weights.versions import WeightVersion
 
@@ -244,6 +245,7 @@ class ForwardGraph:
         version: of these weights, which updates in place make newer; None if the backward reads others, so that these
             are freed.
         saved: saved weights by name, if the backward reads others.
+        put_aside: what a split backward leaves to W; None if the backward is whole.
     """
 
     inputs: Sequence[Tensor]
@@ -253,6 +255,7 @@ class ForwardGraph:
     version: WeightVersion | None
     saved: SavedTensors | None
     bytes: ActivationBytes
+    put_aside: PutAside | None = None
 
     @property
     def floating_outputs(self) -> list[Tensor]:
@@ -286,8 +289,19 @@ class ForwardGraph:
         if not differentiable:
             return set()
         outputs, output_gradients = zip(*differentiable, strict=True)
-        torch.autograd.backward(outputs, output_gradients)
-        return storage_pointers([*output_gradients, *self.input_gradients])
+        if self.put_aside is None:
+            torch.autograd.backward(outputs, output_gradients)
+            return storage_pointers([*output_gradients, *self.input_gradients])
+        with self.put_aside.collecting():
+            torch.autograd.backward(outputs, output_gradients)
+        return storage_pointers([*output_gradients, *self.input_gradients, *self.put_aside.tensors])
+
+    def keep_for_weights(self) -> None:
+        """Releases all but what W needs."""
+        self.inputs = self.outputs = ()
+        self.input_gradients = []
+        if self.saved is not None and self.version is None:
+            self.unbind()
 
     def gradients_of_inputs(self) -> list[Tensor]:
         """Gradients for the previous stage; zeros for inputs without one."""

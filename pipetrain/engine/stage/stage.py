@@ -1,9 +1,10 @@
-"""Carries out F, R, B and U on one stage: its layers, computing with the weights that the method names."""
+"""Carries out F, R, B, W and U on one stage: its layers, computing with the weights that the method names."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from pipetrain.engine.stage.measurements import ActivationBytes
 from pipetrain.engine.stage.module import MicrobatchId, StageModule, non_leaf_inputs
 from pipetrain.engine.stage.recurrent_state import State
 from pipetrain.engine.stage.saved_tensors import CastRecognition, ForwardGraph, SavedTensors
+from pipetrain.engine.stage.split_backward import SplitLayers
 from pipetrain.engine.tensors import Tensors, storage_pointers
 from pipetrain.engine.weights.versions import WeightVersion
 
@@ -68,6 +70,8 @@ class Stage(BaseStage):
 
     message_bytes = 0
     """Bytes of sent messages that may be under way, which count with the activations."""
+    splits_backward = False
+    """True if B leaves the gradients of weights to W, as far as the layers allow."""
 
     def __init__(
         self,
@@ -94,10 +98,12 @@ class Stage(BaseStage):
         self.scaler = LossScaler() if training.arithmetic.scales_loss else None
         super().__init__(index, dict(self.module.named_parameters()), training)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
+        self._between_b_and_w: dict[MicrobatchId, ForwardGraph] = {}
         self._bytes_in_flight = 0
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
         self._casts = CastRecognition()
+        self._split_layers = SplitLayers(self.module, compiled=training.arithmetic.compiled)
         self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
         self._changes_inputs: bool | None = None  # unknown before the first forward
         self._ready_hooks = GradientReadyHooks(self.full_names)
@@ -167,7 +173,9 @@ class Stage(BaseStage):
         with saved.hooks() if saved else nullcontext():
             versions = [tensor._version for tensor in arrived]
             with self.module.using_weights(leaves, rebound=rebound):
-                outputs = self.module.forward(*arrived, microbatch=microbatch)
+                forward = partial(self.module.forward, *arrived, microbatch=microbatch)
+                splits = self.splits_backward and activations is not Activations.DROPPED
+                outputs, put_aside = self._split_layers.run(forward, arrived) if splits else (forward(), None)
             if shapes not in self._aliased_outputs:
                 self._aliased_outputs[shapes] = self._aliases(outputs, weights)
                 self._changes_inputs = self._changes_inputs or versions != [tensor._version for tensor in arrived]
@@ -184,6 +192,7 @@ class Stage(BaseStage):
             version=None if rebound else version,
             saved=saved,
             bytes=self._activation_bytes.get(shapes, _UNMEASURED),
+            put_aside=put_aside,
         )
         if rebound:
             graph.unbind()
@@ -251,7 +260,9 @@ class Stage(BaseStage):
         gradients: Tensors | None,
         read: WeightRead,
     ) -> Tensors:
-        """B: adds to the minibatch's gradient; the gradients of the stage's floating-point inputs, zeros for None.
+        """B: the gradients of the stage's floating-point inputs, zeros for None; adds to the minibatch's gradient.
+
+        Where backwards split, it leaves what it can of the minibatch's gradient to W.
 
         `gradients` are those of the floating-point outputs of each microbatch in order; None on the last stage. If the
         loss is scaled, the factor comes last, here and in the result.
@@ -279,9 +290,24 @@ class Stage(BaseStage):
             with nullcontext() if notify is None else self._ready_hooks.notifying(notify, graph.leaves):
                 input_gradients += self._backward(graph, output_gradients)
             self.measurements.backward[microbatch[0]].append(read.version)
+            if graph.put_aside is not None:
+                graph.keep_for_weights()
+                self._between_b_and_w[microbatch] = graph
+                self._hold(graph.put_aside.bytes)
         if self.scaler is not None:
             input_gradients.append(torch.full((), self.scaler.scale, device=self.device))
         return tuple(input_gradients)
+
+    def weight_gradient(self, microbatch: MicrobatchId, read: WeightRead) -> None:
+        """W: adds to the minibatch's gradient what B left to it; reads the weights that B read."""
+        graph = self._between_b_and_w.pop(microbatch)
+        assert graph.put_aside is not None
+        self._bytes_in_flight -= graph.put_aside.bytes
+        if graph.version is None:
+            graph.bind(self.weights.read(read.version, read.transform))
+        self.attach_gradients(graph.leaves)
+        foreign_storages = graph.put_aside.backward(graph.leaves.values())
+        self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
 
     def _rescaled(self, gradients: Tensors) -> Tensors:
         """The arriving gradients, scaled by this stage's factor instead of the sender's."""
@@ -297,6 +323,8 @@ class Stage(BaseStage):
 
     def complete_gradients(self) -> None:
         """Takes the factor of a scaled loss out of the sum, once the last microbatch of a minibatch went back."""
+        if self.splits_backward:
+            self.gradients.sort(self.weights.trainable)
         if self.scaler is not None and not self.gradients.empty:
             torch._foreach_mul_(list(self.gradients.tensors.values()), 1 / self.scaler.scale)
 
