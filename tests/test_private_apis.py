@@ -35,6 +35,9 @@ APIS = {
     # torch
     "_storage_Use_Count": "which memory of weights is free (weights)",
     "_C": "torch's namespace of _storage_Use_Count",
+    "_autograd": "the same of _top_saved_tensors_default_hooks",
+    "_top_saved_tensors_default_hooks": "calls inside a layer that checkpoints itself",
+    "_compiled_call_impl": "layers that the user compiled in place",
     "_cdata": "the identity of a storage",
     "_version": "changes in place",
     "_is_view": "the tensor that a saved cast of a weight is a view of",
