@@ -62,10 +62,16 @@ class PutAside:
         return sum(sizes.values())
 
     def backward(self, leaves: Iterable[Tensor]) -> set[int]:
-        """Adds to the gradients of those of these leaves that need one. Returns the storages of the tensors."""
+        """Adds to the gradients of those of these leaves that need one, and lets go of all that was put aside.
+
+        Returns the storages of the tensors.
+        """
         if self.edges:
             torch.autograd.backward(self.edges, self.gradients, inputs=[leaf for leaf in leaves if leaf.requires_grad])
-        return storage_pointers(self.tensors)
+        storages = storage_pointers(self.tensors)
+        for each in (self.edges, self.gradients, self.tensors):  # whose graphs hold the weights
+            each.clear()
+        return storages
 
 
 @dataclass(eq=False)
