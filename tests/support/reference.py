@@ -125,6 +125,44 @@ def one_f_one_b_of_depth_6(D, r):
     return 1 + 5 * (D - 1 - r) // (D - 1) if D > 1 else 1
 
 
+def v_until_gradients(D, r):
+    """Forwards that stage r of a V has begun when W of the first one begins, with one unit for each F, B and W.
+
+    Stages r and D - 1 - r share a process, which takes six operations a period. F and B follow those of the
+    neighboring stage at once; where they would collide, the last stage waits for two units before its B. The W of both
+    stages wait for the idle units, equally long.
+    """
+    turn = next(
+        wait
+        for wait in range(6)
+        if all(len({t % 6 for s in (p, D - 1 - p) for t in (s, 2 * D - 1 - s + wait)}) == 4 for p in range(D // 2))
+    )
+    taken = {t % 6 for s in (r, D - 1 - r) for t in (s, 2 * D - 1 - s + turn)}
+    b, other = (2 * D - 1 - s + turn for s in (r, D - 1 - r))
+    w = next(b + wait for wait in range(1, 7) if not taken & {(b + wait) % 6, (other + wait) % 6})
+    return math.ceil((w - r) / 6)
+
+
+def interleaved_newest(t, j, N, D, r):
+    """Updates of stage r before F(t, j) under interleaved 1F1B without a flush, two stages in each process.
+
+    Counts along the list of the process: warm-up, then a forward and a backward in turn, in rounds of D / 2.
+    """
+    P = D // 2
+
+    def place(k, backward):
+        """(chunk, microbatch) of the k-th forward or backward of a process."""
+        turn, within = divmod(k, 2 * P)
+        return abs(backward - within // P), turn * P + within % P
+
+    warm_up, done, k = 2 * (P - 1 - r % P) + P, 0, 0
+    while place(k, 0) != (r // P, t * N + j):
+        if k >= warm_up:
+            done += place(k - warm_up, 1)[0] == r // P
+        k += 1
+    return done // N
+
+
 @dataclass(frozen=True)
 class Formulas:
     """What a method reads under a schedule, as the papers say it.
@@ -132,6 +170,7 @@ class Formulas:
     Attributes:
         in_flight: (D, r) -> forwards of a stage whose backward is not done: of microbatches, or of minibatches that go
             back whole.
+        newest: (t, j, N, D, r) -> updates of the stage before F(t, j), where they do not follow from `in_flight`.
         synchronous: every operation of minibatch t reads version t.
         whole_backward: one backward goes back for all N microbatches.
         double_buffered: F reads the version before the minibatch's own.
@@ -150,6 +189,7 @@ class Formulas:
     """
 
     in_flight: Callable[[int, int], int] = one_f_one_b
+    newest: Callable[[int, int, int, int, int], int] | None = None
     synchronous: bool = False
     whole_backward: bool = False
     double_buffered: bool = False
@@ -170,6 +210,8 @@ class Formulas:
         """Updates of the stage before F(t, j), counted from the last drain."""
         if self.synchronous:
             return t
+        if self.newest is not None:
+            return self.newest(t, j, N, D, r)
         d = self.in_flight(D, r) - 1
         return max(0, t - d) if self.whole_backward else max(0, (t * N + j - d) // N)
 

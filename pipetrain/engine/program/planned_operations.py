@@ -1,6 +1,6 @@
 """A stage's list with what each operation reads, and until when each version is needed, known before anything runs."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -133,28 +133,28 @@ def _read_contexts(
 
 def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N: int) -> list[Activations]:
     made = [Activations.DROPPED] * len(operations)
-    position = {op: index for index, op in enumerate(operations) if op.kind is Kind.BACKWARD}
+    ends = {op.like(Kind.BACKWARD): i for i, op in enumerate(operations) if op.kind is Kind.WEIGHT_GRADIENT}
+    """Backward -> the index of its W, which ends it."""
     latest: dict[tuple[int, int], int] = {}
     """Microbatch -> its last forward or recomputation, whose activations its backward needs; others are dropped."""
     for index, op in enumerate(operations):
         if op.kind in (Kind.FORWARD, Kind.RECOMPUTATION):
             latest.update({(op.minibatch, j): index for j in op.covers(N)})
         elif op.kind is Kind.BACKWARD:
-            sources = {latest.pop((op.minibatch, j)) for j in op.covers(N)}
-            kept = _has_same_weights(index, sources, reads)
-            for each in (index, *sources):
+            sources, end = {latest.pop((op.minibatch, j)) for j in op.covers(N)}, ends.get(op, index)
+            at_once = sources == {index - 1} and end <= index + 1
+            kept = _has_same_weights([*sources, index], reads, at_once=at_once)
+            for each in (*sources, index, end):
                 made[each] = Activations.KEPT if kept else Activations.REBOUND
-        elif op.kind is Kind.WEIGHT_GRADIENT:
-            made[index] = made[position[op.like(Kind.BACKWARD)]]
     return made
 
 
-def _has_same_weights(backward: int, sources: Collection[int], reads: Sequence[WeightRead]) -> bool:
-    """True if the backward finds the very tensors that its forwards or recomputations computed with."""
+def _has_same_weights(indices: Sequence[int], reads: Sequence[WeightRead], *, at_once: bool) -> bool:
+    """True if a backward finds the very tensors that its forwards or recomputations computed with."""
     # transformed weights are computed again unless they are stashed, or the backward follows at once
-    transform = reads[backward].transform
-    lasts = transform is None or transform.stashed or list(sources) == [backward - 1]
-    return lasts and all(reads[source] == reads[backward] for source in sources)
+    transform = reads[indices[-1]].transform
+    lasts = transform is None or transform.stashed or at_once
+    return lasts and all(reads[each] == reads[indices[-1]] for each in indices)
 
 
 def _updates_before(operations: Sequence[Operation]) -> list[int]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.utils.parametrize import is_parametrized
 from typing_extensions import override
 
 from pipetrain.engine.stage.weight_uses import Forward, WeightUses, requires_grad
@@ -133,6 +134,11 @@ class SplitLayers:
         self._candidates = [] if compiled else list(dict.fromkeys(_candidates(module)))
         self._forwards: dict[nn.Module, Forward] | None = None if self._candidates else {}
         self._current = PutAside()
+
+    @property
+    def read_weights(self) -> bool:
+        """True if the backward from the output of some layer to its weights may depend on these."""
+        return any(type(each).forward not in _FORWARDS or is_parametrized(each) for each in self._forwards or ())
 
     def run(self, forward: Callable[[], Tensors], inputs: Tensors) -> tuple[Tensors, PutAside]:
         """Outputs of `forward` on these inputs, and where their backward puts aside what it leaves to W."""

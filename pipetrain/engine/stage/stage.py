@@ -299,12 +299,14 @@ class Stage(BaseStage):
         return tuple(input_gradients)
 
     def weight_gradient(self, microbatch: MicrobatchId, read: WeightRead) -> None:
-        """W: adds to the minibatch's gradient what B left to it; reads the weights that B read."""
+        """W: adds to the minibatch's gradient what B left to it, for the weights that B read."""
         graph = self._between_b_and_w.pop(microbatch)
         assert graph.put_aside is not None
         self._bytes_in_flight -= graph.put_aside.bytes
         if graph.version is None:
-            graph.bind(self.weights.read(read.version, read.transform))
+            # no operation of torch's own layers looks at them again
+            reads = self._split_layers.read_weights
+            graph.bind(self.weights.read(read.version, read.transform) if reads else self.weights.newest.tensors)
         self.attach_gradients(graph.leaves)
         foreign_storages = graph.put_aside.backward(graph.leaves.values())
         self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)

@@ -25,6 +25,7 @@ from support.methods import (
     MethodCase,
     fitting,
     fitting_cases,
+    takes,
 )
 from support.pipelines import difference, half_decay
 from support.quick_cases import quick_cases, slow_unless
@@ -36,8 +37,10 @@ from pipetrain.engine.methods.i_timeprest import ITiMePReSt
 from pipetrain.engine.methods.spectrain import SpecTrain
 from pipetrain.engine.methods.stale import Stale
 from pipetrain.engine.program.weight_reads import StageContext
+from pipetrain.engine.schedules.interleaved import InterleavedContinuous1F1B
 from pipetrain.engine.schedules.nf1b import NF1B
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.schedules.one_f_one_b_v import OneFOneBV
 from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop
 
 
@@ -216,3 +219,31 @@ def test_reference_on_one_stage_equals_plain_torch_training(rule):
 def test_synchronous_methods_equal_the_reference_on_one_stage(rule):
     _, plain = run_by_hand("sequential", 1, 1)
     assert difference(run_plain(rule, 4, 4)[1], plain) < 1e-11
+
+
+PLACED = {
+    "v": (OneFOneBV(), {"in_flight": reference.v_until_gradients}),
+    "interleaved": (InterleavedContinuous1F1B(), {"newest": reference.interleaved_newest}),
+}
+"""Schedules with several stages in a process, and what the reference says of them."""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rule", "D", "N"),
+    slow_unless(
+        lambda _schedule, rule, D, N: rule in ("pipedream", "pipeoptim") and (D, N) in ((4, 2), (6, 3)),
+        [
+            (schedule, rule, D, N)
+            for schedule, (each, _) in PLACED.items()
+            for rule in ASYNCHRONOUS
+            if METHODS[rule].schedule.family is each.family
+            for D in (2, 4, 6)
+            for N in (1, 2, 3, 4)
+            if takes(each, D, N)
+        ],
+    ),
+)
+def test_methods_on_several_stages_of_a_process_equal_reference(schedule, rule, D, N):
+    placed, known = PLACED[schedule]
+    ours = run_pipeline(MethodCase(METHODS[rule].method, placed), D, N)
+    assert_close(ours, run_by_hand(replace(reference.FORMULAS[rule], **known), D, N))
