@@ -7,13 +7,21 @@ from hydra.utils import get_object, instantiate
 from support.methods import SYNCHRONOUS, MethodCase, takes
 from support.worker_pool import distributed, job, simulated
 
+from pipetrain.engine.schedules import ListSchedule
+from pipetrain.engine.schedules.process_lists import ProcessSchedule
 from pipetrain.runner.config.choices import choices_of
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint import store
 
 TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
 """Two stages hold a copy of one weight."""
-SCHEDULES = [choice for choice in choices_of("schedule") if not choice.name.startswith("torch_")]
+SCHEDULES = [
+    choice
+    for choice in choices_of("schedule")
+    if issubclass(get_object(choice.content["_target_"]), ListSchedule)
+    and not issubclass(get_object(choice.content["_target_"]), ProcessSchedule)
+]
+"""Those that run on any number of stages, one in each process."""
 PARTS = [pytest.param(False, id="some"), pytest.param(True, id="rest", marks=pytest.mark.exhaustive)]
 """`make test-slow` takes some of the combinations, `make test-exhaustive` the others."""
 
