@@ -79,9 +79,9 @@ class _Interleaved(ProcessSchedule):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """As many as passed before its first backward; with m chunks behind, 2(P-1-p) + 1 + 2mP, of each vP at most P.
+        """Its forwards before its first backward: min(P, x) + min(P, max(0, x - vP)).
 
-        That is min(P, x) + min(P, max(0, x - vP)).
+        x = 2(P-1-p) + 1 + 2mP, where m of the v chunks come after that of the stage.
         """
         rounds, p, chunk = self._rounds_of(r, D)
         return rounds.done(chunk, rounds.warm_up(p) + (self.chunks - 1 - chunk) * rounds.processes + 1)

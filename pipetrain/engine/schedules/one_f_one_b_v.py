@@ -7,7 +7,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.engine.schedules.base import Family
-from pipetrain.engine.schedules.operation import Kind, Operation, update
+from pipetrain.engine.schedules.operation import Kind, backward, forward, update, weight_gradient
 from pipetrain.engine.schedules.process_lists import StageOperation, VShaped
 
 PERIOD = 6
@@ -42,11 +42,10 @@ class OneFOneBV(VShaped):
             stages 0 and 3  f0 .  .  F0 B0 W0 f1 b0 w0 F1 B1 W1 f2 b1 w1 F2 B2 W2 f3 b2 w2 F3 B3 W3 .  b3 w3
             stages 1 and 2  .  f0 F0 .  .  B0 b0 f1 F1 W0 w0 B1 b1 f2 F2 W1 w1 B2 b2 f3 F3 W2 w2 B3 b3 W3 w3
         """
-        kinds = Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT_GRADIENT
         timed = (
-            (time + PERIOD * k, stage, Operation(kind, *divmod(k, N)))
+            (time + PERIOD * k, stage, operation(*divmod(k, N)))
             for stage in self.placement(D).stages_of[p]
-            for kind, time in zip(kinds, _times(stage, D), strict=True)
+            for operation, time in zip((forward, backward, weight_gradient), _times(stage, D), strict=True)
             for k in range(M * N)
         )
         for _, stage, op in sorted(timed, key=lambda entry: entry[0]):

@@ -71,6 +71,6 @@ class VShaped(ProcessSchedule):
         return Placement.v_shaped(D)
 
 
-@lru_cache(maxsize=64)  # each stage of a process asks, and its order
+@lru_cache(maxsize=8)  # each stage of a process asks, and its order; lists of long epochs are large
 def _listed(schedule: ProcessSchedule, p: int, D: int, N: int, M: int) -> Sequence[StageOperation]:
     return list(schedule.of_process(p, D, N, M))
