@@ -96,7 +96,7 @@ class PipelineRules:
         if self.schedule.splits_backward:
             raise ConfigError(
                 f"partition.replicas={list(self.replicas.counts)}: schedule={self.schedule.name} splits backwards, and "
-                "replicas average gradients of whole ones; leave out partition.replicas, or use schedule=1f1b_flush"
+                "replicas average the gradients of whole ones; schedule=1f1b, for example, runs with replicas"
             )
         if self.method.needs_even_replicas and not self.replicas.even:
             raise ConfigError(

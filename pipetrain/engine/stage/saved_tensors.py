@@ -289,12 +289,10 @@ class ForwardGraph:
         if not differentiable:
             return set()
         outputs, output_gradients = zip(*differentiable, strict=True)
-        if self.put_aside is None:
+        with self.put_aside.collecting() if self.put_aside is not None else nullcontext():
             torch.autograd.backward(outputs, output_gradients)
-            return storage_pointers([*output_gradients, *self.input_gradients])
-        with self.put_aside.collecting():
-            torch.autograd.backward(outputs, output_gradients)
-        return storage_pointers([*output_gradients, *self.input_gradients, *self.put_aside.tensors])
+        others = {*self.put_aside.storages} if self.put_aside is not None else set()
+        return storage_pointers([*output_gradients, *self.input_gradients]) | others
 
     def keep_for_weights(self) -> None:
         """Releases all but what W needs."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, _engine_run_backward, get_gradient_edge
 from torch.nn.utils.parametrize import is_parametrized
 from typing_extensions import override
 
+from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.stage.weight_uses import Forward, WeightUses, requires_grad
-from pipetrain.engine.tensors import Tensors, storage_pointers
+from pipetrain.engine.tensors import Tensors
 
 _KINDS = (
     nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d,
@@ -50,29 +50,40 @@ class PutAside:
         if self._collects:
             self.edges.append(call.output)
             self.gradients.append(gradient)
-            self.tensors += [gradient, *call.kept]
+            self.tensors += [gradient, *filter(torch.is_tensor, call.given)]
 
     @cached_property
-    def bytes(self) -> int:
-        """Bytes of the tensors after B, once where several share a storage."""
+    def storages(self) -> Mapping[int, int]:
+        """Where the storages of the tensors begin -> bytes of the largest of these tensors, after B."""
         sizes: dict[int, int] = {}
         for tensor in self.tensors:
             storage = tensor.untyped_storage()
-            size = min(tensor.nbytes, storage.nbytes())  # expanded, or one microbatch of a minibatch
-            sizes[storage.data_ptr()] = max(size, sizes.get(storage.data_ptr(), 0))
-        return sum(sizes.values())
+            pointer, size = storage.data_ptr(), min(tensor.nbytes, storage.nbytes())  # it may be expanded
+            sizes[pointer] = max(size, sizes.get(pointer, 0))
+        return sizes
 
-    def backward(self, leaves: Iterable[Tensor]) -> set[int]:
-        """Adds to the gradients of those of these leaves that need one, and lets go of all that was put aside.
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes that W keeps."""
+        return sum(self.storages.values())
 
-        Returns the storages of the tensors.
-        """
+    def backward(self, leaves: Iterable[Tensor]) -> None:
+        """Adds to the gradients of those of these leaves that need one."""
         if self.edges:
-            torch.autograd.backward(self.edges, self.gradients, inputs=[leaf for leaf in leaves if leaf.requires_grad])
-        storages = storage_pointers(self.tensors)
-        for each in (self.edges, self.gradients, self.tensors):  # whose graphs hold the weights
-            each.clear()
-        return storages
+            _run_backward(self.edges, self.gradients, [leaf for leaf in leaves if leaf.requires_grad], last=True)
+
+
+def _run_backward(
+    edges: Sequence[GradientEdge], gradients: Sequence[Tensor], inputs: Sequence[Tensor], *, last: bool
+) -> Sequence[Tensor | None]:
+    """torch.autograd.backward for the `last` time, or before it torch.autograd.grad, whose checks take three times as
+    long as the backward of a small layer.
+    """
+    create_graph, allow_unreachable = False, True
+    found: Sequence[Tensor | None] = _engine_run_backward(
+        tuple(edges), tuple(gradients), not last, create_graph, tuple(inputs), allow_unreachable, accumulate_grad=last
+    )
+    return found
 
 
 @dataclass(eq=False)
@@ -81,13 +92,13 @@ class _Call:
 
     Attributes:
         output: of the layer's own graph, which ends at `inputs`.
-        inputs: the differentiable ones, as leaves.
-        kept: all inputs.
+        given: the inputs, the differentiable ones as leaves.
+        inputs: these leaves.
     """
 
     output: GradientEdge
+    given: Sequence[Any]
     inputs: Sequence[Tensor]
-    kept: Sequence[Tensor]
     put_aside: PutAside
 
 
@@ -96,25 +107,29 @@ class _Splitting(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: Any, call: _Call, output: Tensor, *_inputs: Tensor) -> Tensor:
+    def forward(ctx: Any, call: _Call, output: list[Tensor], *_inputs: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.call = call
-        return output.detach()  # its changes in place are seen where the layer's own graph has saved it
+        return output.pop()
 
     @staticmethod
     @override
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor | None) -> Any:
         call: _Call = ctx.call
+        if torch.is_grad_enabled():
+            raise RuntimeError(_TWICE)
         if gradient is None:
             return None, None, *(None for _ in call.inputs or _ANCHOR)
         call.put_aside.add(call, gradient)
         if not call.inputs:
             return None, None, None
-        found = torch.autograd.grad(call.output, call.inputs, gradient, retain_graph=True, allow_unused=True)
-        return None, None, *found
+        return None, None, *_run_backward((call.output,), (gradient,), call.inputs, last=False)
 
 
+_TWICE = (
+    "the backward of a layer that splits is itself differentiated, by a layer that was not in the first forward; set "
+    "splits_backward = False on that layer"
+)
 _ANCHOR = (torch.zeros((), requires_grad=True),)
 """Input that has autograd call a layer without differentiable inputs."""
 
@@ -130,10 +145,11 @@ class SplitLayers:
     uses of their weights must be theirs, since autograd adds up all uses before it adds to a sum.
     """
 
-    def __init__(self, module: nn.Module, *, compiled: bool) -> None:
-        self._candidates = [] if compiled else list(dict.fromkeys(_candidates(module)))
+    def __init__(self, module: nn.Module, arithmetic: ComputeOptions) -> None:
+        self._mixed = arithmetic.mixed
+        self._candidates = [] if arithmetic.compiled else list(dict.fromkeys(_candidates(module)))
         self._forwards: dict[nn.Module, Forward] | None = None if self._candidates else {}
-        self._current = PutAside()
+        self._current: PutAside | None = None
 
     @property
     def read_weights(self) -> bool:
@@ -142,11 +158,13 @@ class SplitLayers:
 
     def run(self, forward: Callable[[], Tensors], inputs: Tensors) -> tuple[Tensors, PutAside]:
         """Outputs of `forward` on these inputs, and where their backward puts aside what it leaves to W."""
-        self._current = PutAside()
         if self._forwards is None:
-            return self._learning(forward, inputs), self._current
+            return self._learning(forward, inputs), PutAside()
+        put_aside = self._current = PutAside()
         with _replaced(self._forwards):
-            return forward(), self._current
+            outputs = forward()
+        self._current = None  # it holds the graph
+        return outputs, put_aside
 
     def _learning(self, forward: Callable[[], Tensors], inputs: Tensors) -> Tensors:
         uses = WeightUses(inputs)
@@ -156,23 +174,21 @@ class SplitLayers:
         return outputs
 
     def _splitting(self, whole: Forward) -> Forward:
-        autocasts = getattr(whole, "__func__", None) in _FORWARDS
+        autocasts = self._mixed and getattr(whole, "__func__", None) in _FORWARDS
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if not torch.is_grad_enabled() or kwargs:
+            if kwargs or not torch.is_grad_enabled():
                 return whole(*args, **kwargs)
+            assert self._current is not None
             given = [_as_autocast(each) for each in args] if autocasts else args
+            before = [each for each in given if requires_grad(each)]
             cut = [each.detach().requires_grad_() if requires_grad(each) else each for each in given]
             output = whole(*cut)
             if not output.requires_grad:
                 return output
-            call = _Call(
-                get_gradient_edge(output),
-                [each for each in cut if requires_grad(each)],
-                [each for each in cut if isinstance(each, Tensor)],
-                self._current,
-            )
-            return _Splitting.apply(call, output.detach(), *(filter(requires_grad, given) if call.inputs else _ANCHOR))
+            call = _Call(get_gradient_edge(output), cut, [each for each in cut if requires_grad(each)], self._current)
+            shared = [output.detach()]  # so that changes in place are seen where the layer's own graph has saved it
+            return _Splitting.apply(call, shared, *(before or _ANCHOR))
 
         return forward
 

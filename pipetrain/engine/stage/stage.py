@@ -103,7 +103,7 @@ class Stage(BaseStage):
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
         self._casts = CastRecognition()
-        self._split_layers = SplitLayers(self.module, compiled=training.arithmetic.compiled)
+        self._split_layers = SplitLayers(self.module, training.arithmetic)
         self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
         self._changes_inputs: bool | None = None  # unknown before the first forward
         self._ready_hooks = GradientReadyHooks(self.full_names)
@@ -308,8 +308,8 @@ class Stage(BaseStage):
             reads = self._split_layers.read_weights
             graph.bind(self.weights.read(read.version, read.transform) if reads else self.weights.newest.tensors)
         self.attach_gradients(graph.leaves)
-        foreign_storages = graph.put_aside.backward(graph.leaves.values())
-        self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
+        graph.put_aside.backward(graph.leaves.values())
+        self.gradients.harvest({*graph.put_aside.storages}, reuse_leaves=graph.leaves is self._newest_leaves)
 
     def _rescaled(self, gradients: Tensors) -> Tensors:
         """The arriving gradients, scaled by this stage's factor instead of the sender's."""

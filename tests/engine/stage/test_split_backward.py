@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from support.pipelines import Function, newest, stage_of, unit_gradients
+from support.pipelines import Function, newest, stage_of, step, unit_gradients
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.program.planned_operations import Activations
 
 
@@ -48,6 +49,13 @@ def run(layers, inputs, *, splits, index=1, N=1, lag=1, activations=Activations.
         assert [*gradients] == [name for name in stage.weights.trainable if name in gradients]
         stage.update(t, gradients, keep=False, steady=True)
     return Results([*tensors, *stage.state().values()], {stage.full_names[name] for name in left})
+
+
+def assert_equal_bits(layers, inputs, **options):
+    whole, split = (run(layers, inputs, splits=splits, **options) for splits in (False, True))
+    assert len(whole.tensors) == len(split.tensors)
+    assert all(map(torch.equal, whole.tensors, split.tensors))
+    return split.left
 
 
 def floats():
@@ -209,8 +217,68 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_split_backward_has_the_bits_of_a_whole_one(case):
     layers, inputs, left = CASES[case]
+    assert assert_equal_bits(layers, inputs, index=0 if inputs is words else 1) == set(left.split())
+
+
+MIXED = ("convolutions", "tied by use", "attention", "own layer", "checkpointed", "parametrized")
+
+
+@pytest.mark.parametrize("case", MIXED)
+@pytest.mark.parametrize(("microbatches", "lag"), [(4, 1), (4, 3)])
+@pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND, Activations.DROPPED])
+def test_order_of_operations_changes_no_bit(case, microbatches, lag, activations):
+    layers, inputs, _ = CASES[case]
     index = 0 if inputs is words else 1
-    whole, split = (run(layers, inputs, splits=splits, index=index) for splits in (False, True))
-    assert len(whole.tensors) == len(split.tensors)
-    assert all(map(torch.equal, whole.tensors, split.tensors))
-    assert split.left == set(left.split())
+    assert_equal_bits(layers, inputs, index=index, N=microbatches, lag=lag, activations=activations)
+
+
+@pytest.mark.parametrize("case", MIXED)
+@pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_mixed_precision_has_the_bits_of_a_whole_backward(case, precision, activations):
+    layers, inputs, left = CASES[case]
+    index = 0 if inputs is words else 1
+    arithmetic = ComputeOptions(precision)
+    found = assert_equal_bits(layers, inputs, index=index, N=2, activations=activations, arithmetic=arithmetic)
+    assert found == set(left.split())
+
+
+def test_first_stage_splits_without_gradients_of_its_inputs():
+    layers, _, left = CASES["convolutions"]
+    assert assert_equal_bits(layers, pictures, index=0) == set(left.split())
+
+
+def test_compiled_layers_go_back_whole(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda layer, **_options: layer)
+    assert assert_equal_bits(lambda: [nn.Linear(8, 8)], floats, arithmetic=ComputeOptions(compiled=True)) == set()
+
+
+class EndsInExp(nn.Module):
+    splits_backward = True
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x):
+        return torch.exp(x @ self.weight)
+
+
+def test_change_in_place_of_what_a_split_layer_has_saved_is_an_error():
+    stage = stage_of(EndsInExp(), nn.ReLU(inplace=True), index=1)
+    stage.splits_backward = True
+    with pytest.raises(RuntimeError, match="in-place"):
+        step(stage, (floats(),), (floats(),))
+
+
+def test_activations_count_until_their_w():
+    stage, size = stage_of(nn.Linear(8, 8), index=1), floats().nbytes
+    stage.splits_backward = True
+    peaks = []
+    for t in range(3):
+        for j in range(2):
+            step(stage, (floats(),), (floats(),), (t, j))
+        peaks.append(stage.measurements.activation_bytes_peak)
+        for j in range(2):
+            stage.weight_gradient((t, j), newest(stage))
+    assert peaks == [2 * size, 4 * size, 4 * size]  # the very first microbatch goes back whole
