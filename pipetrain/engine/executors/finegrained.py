@@ -84,6 +84,7 @@ class _Reader:
             Kind.FORWARD: deque(),
             Kind.RECOMPUTATION: deque(),
         }
+        self._ahead = {*self._queues, Kind.WEIGHT_GRADIENT}
         self._queued: Counter[int] = Counter()
         self._backward: dict[str, Tensor] | None = None
         self.rebinds = rebinds_weights(self._cursor.planned)
@@ -98,7 +99,10 @@ class _Reader:
         return read.version, tensors
 
     def _read_ahead(self) -> None:
-        while (planned := self._cursor.next) is not None and planned.operation.kind in self._queues:
+        while (planned := self._cursor.next) is not None and planned.operation.kind in self._ahead:
+            if planned.operation.kind is Kind.WEIGHT_GRADIENT:
+                self._cursor.advance(planned)  # the backward of a pass is whole
+                continue
             version, tensors = self._read(planned)
             for _ in planned.operation.covers(self._num_microbatches):
                 self._queues[planned.operation.kind].append((version, tensors))

@@ -5,9 +5,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from support.methods import METHODS, fitting
+from support.methods import METHODS, MethodCase, fitting
 from support.pipelines import Pipeline, batches, half_decay, pipeline, sgd
 from support.quick_cases import every
+from support.split_schedules import splitting
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -56,7 +57,7 @@ def assert_equal(rule, N, segments=None, clip_norm=None, **chosen):
     x, y = data()
     theirs = pipeline(model(), CUTS, rule, N, recompute=segments, clip_norm=clip_norm, **chosen)
     theirs.train(batches(x, y, 12, N), 2)
-    method, schedule = METHODS[rule]
+    method, schedule = MethodCase.named(rule)
     ours = finegrained(method, schedule, STAGES, N, segments, clip_norm, **chosen).train(batches(x, y, 12, N), 2)
     assert ours.losses == theirs.losses
     left, right = ours.state(), theirs.state()
@@ -64,6 +65,12 @@ def assert_equal(rule, N, segments=None, clip_norm=None, **chosen):
     assert all(torch.equal(left[name], right[name]) for name in left)
     for field in ("forward_staleness", "backward_staleness"):
         assert ours.reports(field) == theirs.reports(field)
+
+
+@pytest.mark.parametrize("rule", ["pipedream_flush", "pipeoptim"])
+def test_split_backwards_change_no_bit_of_fine_grained_stages(rule):
+    method, schedule = METHODS[rule]
+    assert_equal(MethodCase(method, splitting(schedule)), 4)
 
 
 @pytest.mark.parametrize("N", [pytest.param(1, marks=pytest.mark.slow), 4])

@@ -1,12 +1,11 @@
 """Pipelines whose schedule splits the backward: the bits of one whose backwards are whole."""
 
-from dataclasses import fields
-
 import pytest
 import torch
 from support import tied_model
 from support.methods import METHODS, MethodCase
 from support.pipelines import batches, pipeline
+from support.split_schedules import splitting
 from torch import nn
 
 from pipetrain.engine.arithmetic import ComputeOptions
@@ -15,35 +14,12 @@ from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.weight_reads import WeightRead
-from pipetrain.engine.schedules import Kind
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.engine.schedules.operation import backward, weight_gradient
 from pipetrain.engine.schedules.replicas import Replicas
 from pipetrain.engine.schedules.round_robin import RoundRobin
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(1))
-
-
-def splitting(schedule):
-    """The schedule, but each stage r has a W for each B, r backwards later or before the update."""
-
-    class Splitting(type(schedule)):
-        name = f"split_{schedule.name}"
-        splits_backward = True
-
-        def operations(self, r, D, N, M):
-            operations, behind = [], []
-            for op in super().operations(r, D, N, M):
-                if op.kind is Kind.UPDATE:
-                    operations += behind
-                    behind.clear()
-                operations.append(op)
-                if op.kind is Kind.BACKWARD:
-                    behind.append(weight_gradient(op.minibatch, op.microbatch))
-                    operations += [behind.pop(0)] if len(behind) > r else []
-            return operations
-
-    return Splitting(**{each.name: getattr(schedule, each.name) for each in fields(schedule) if each.init})
 
 
 def layers():
