@@ -64,12 +64,6 @@ class RoundRobin(ListSchedule):
         """Family of the schedule that each replica runs."""
         return self.each.family
 
-    @property
-    @override
-    def splits_backward(self) -> bool:  # type: ignore[override]
-        """True if each replica splits its backwards."""
-        return self.each.splits_backward
-
     @override
     def check(self, D: int, N: int) -> None:
         self.each.check(D, N)
