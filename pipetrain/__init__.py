@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipetrain.engine.executors.pipeline_rules import PipelineRules as PipelineRules
     from pipetrain.engine.methods.base import Method as Method
     from pipetrain.engine.models.chain import LayerChain as LayerChain
-    from pipetrain.engine.optim.lr_schedules import LearningRateSchedule as LearningRateSchedule
+    from pipetrain.engine.optim.lr_schedule import LearningRateSchedule as LearningRateSchedule
     from pipetrain.engine.optim.optimizer_factory import OptimizerFactory as OptimizerFactory
     from pipetrain.engine.optim.prediction import DeltaRule as DeltaRule
     from pipetrain.engine.program.drain_interval import DrainInterval as DrainInterval
@@ -61,7 +61,7 @@ _HOMES = {
     "Family": "engine.schedules.base",
     "Kind": "engine.schedules.operation",
     "LayerChain": "engine.models.chain",
-    "LearningRateSchedule": "engine.optim.lr_schedules",
+    "LearningRateSchedule": "engine.optim.lr_schedule",
     "ListSchedule": "engine.schedules.base",
     "Loader": "engine.data.loader",
     "Method": "engine.methods.base",

@@ -42,7 +42,7 @@ CONFIG: dict[str, Any] = {
     "model": {"_target_": "support.small_model.build"},
     "partition": {"_target_": "pipetrain.runner.partition.rules.Explicit"},
     "loss": {"_target_": "pipetrain.engine.losses.CrossEntropy"},
-    "lr_schedule": {"_target_": "pipetrain.engine.optim.lr_schedules.Polynomial", "unit": "step"},
+    "lr_schedule": {"_target_": "pipetrain.zoo.optim.lr_schedules.Polynomial", "unit": "step"},
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},
     "train": {"epochs": 2, "batch_size": 4},
     "checkpoint": {"every_epochs": 0},

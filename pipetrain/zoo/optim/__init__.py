@@ -1,1 +1,1 @@
-"""Optimizers of matrices."""
+"""Optimizers beside torch's, and learning-rate schedules."""

@@ -30,7 +30,6 @@ import pipetrain
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipedream import PipeDream
-from pipetrain.engine.optim.lr_schedules import Polynomial
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.runner.api.runs import _composed, _with_params
 from pipetrain.runner.api.surroundings import kept
@@ -39,6 +38,7 @@ from pipetrain.runner.config.schema import config_dir
 from pipetrain.runner.partition.rules import Even
 from pipetrain.runner.training.checkpoint.contents import named_state
 from pipetrain.zoo.data.images.synthetic import synthetic_images
+from pipetrain.zoo.optim.lr_schedules import Polynomial
 from pipetrain.zoo.optim.matrices import Muon
 
 SIMULATED = ("executor=simulated", "threads=1", "device=cpu", "train.batch_size=4", "train.epochs=2")

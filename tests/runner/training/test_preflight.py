@@ -234,7 +234,7 @@ def test_does_not_warn_if_microbatches_do_not_fill_pipeline(tmp_path, case):
 DEEP = {"_target_": "pipetrain.engine.schedules.one_f_one_b.OneFOneB"}
 FINE = "partition._target_=pipetrain.runner.partition.finegrained.FineGrained partition.stages=5"
 HOGWILD = "method._target_=pipetrain.engine.methods.hogwild.Hogwild method.seed=3 method.mean_delay=1.5"
-CONSTANT = "lr_schedule._target_=pipetrain.engine.optim.lr_schedules.Constant"
+CONSTANT = "lr_schedule._target_=pipetrain.zoo.optim.lr_schedules.Constant"
 REFUSED = """\
 gpipe FINE -> partition=finegrained
 gpipe FINE executor.name=simulated trace=true -> trace=true

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import Phase
-from pipetrain.engine.optim.lr_schedules import LearningRateSchedule
+from pipetrain.engine.optim.lr_schedule import LearningRateSchedule
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.optim.stage_optimizer import can_be_fused, common_rate, keep_proportions
 from pipetrain.runner.config.optimizer import OptimizerSettings

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.failure import described
-from pipetrain.engine.optim.lr_schedules import LearningRateSchedule
+from pipetrain.engine.optim.lr_schedule import LearningRateSchedule
 
 
 @dataclass(frozen=True, kw_only=True)

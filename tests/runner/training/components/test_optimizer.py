@@ -119,7 +119,7 @@ def test_unknown_option_is_answered_with_those_of_the_optimizer(tmp_path, option
 
 
 def test_option_of_a_wrong_type_is_refused(tmp_path):
-    lars = {"_target_": "pipetrain.engine.optim.lars.LARS"}
+    lars = {"_target_": "pipetrain.zoo.optim.lars.LARS"}
     with pytest.raises(
         ConfigError, match=r"^optimizer\.groups\[0\] \(max_dims=1\): optimizer\.trust=high: must be a number"
     ):

@@ -8,8 +8,9 @@ from support.pipelines import batches, pipeline
 from torch import nn
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.optim.lars import LARS
 from pipetrain.engine.optim.prediction import delta_rule
+from pipetrain.engine.tensors import as_real
+from pipetrain.zoo.optim.lars import LARS
 
 
 def by_hand(weights, gradients, *, lr, momentum, decay, trust):
@@ -34,6 +35,19 @@ def test_steps_are_those_of_the_paper(weights):
     assert parameter.tolist() == pytest.approx(
         by_hand(weights, gradients, lr=2.0, momentum=0.9, decay=0.01, trust=0.05), abs=1e-12
     )
+
+
+def test_complex_weights_are_treated_as_their_parts():
+    torch.manual_seed(0)
+    weight, gradients = torch.randn(4, dtype=torch.complex128), torch.randn(5, 4, dtype=torch.complex128)
+    ours, theirs = nn.Parameter(weight.clone()), nn.Parameter(as_real(weight).clone())
+    for parameter, form in ((ours, torch.clone), (theirs, as_real)):
+        optimizer = LARS([parameter])
+        for gradient in gradients:
+            parameter.grad = form(gradient).clone()
+            optimizer.step()
+    torch.testing.assert_close(as_real(ours.detach()), theirs.detach(), rtol=1e-12, atol=0)
+    assert not torch.allclose(ours.detach(), weight)
 
 
 def test_number_out_of_range_is_refused():

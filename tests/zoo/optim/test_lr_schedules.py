@@ -5,7 +5,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.optim.lr_schedules import Constant, Cosine, Inv, InverseSqrt, MultiStep, Polynomial, Step
+from pipetrain.zoo.optim.lr_schedules import Constant, Cosine, Inv, InverseSqrt, MultiStep, Polynomial, Step
 
 EPOCHS, STEPS = 12, 5  # of an epoch
 TOTAL = EPOCHS * STEPS
@@ -132,6 +132,8 @@ def test_warm_up_longer_than_run_is_refused_unless_inherent():
         (lambda: Constant(warmup=-1), "lr_schedule.warmup=-1"),
         (lambda: MultiStep(milestones=[30, 10]), "lr_schedule.milestones=[30, 10]"),
         (lambda: Step(size=0), "lr_schedule.size=0"),
+        (lambda: Step(size=True), "lr_schedule.size=true"),
+        (lambda: Cosine(total=True), "lr_schedule.total=true"),
         (lambda: Inv(gamma=0), "lr_schedule.gamma=0"),
         (lambda: Inv(power=-1), "lr_schedule.power=-1"),
         (lambda: InverseSqrt(warmup=0), "lr_schedule.warmup=0"),
