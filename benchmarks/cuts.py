@@ -6,8 +6,8 @@ from workloads import Workload
 
 from pipetrain.engine.executors.pipeline import Bounds
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
-from pipetrain.engine.libraries.processes import usable_cores
 from pipetrain.engine.losses import CrossEntropy
+from pipetrain.engine.processes import usable_cores
 from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.profiling.auto_partition import AutoPartition, plan_by
 from pipetrain.planning.profiling.layer_times import Measuring, measured_model

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipetrain.engine.libraries.processes import usable_cores
+from pipetrain.engine.processes import usable_cores
 from pipetrain.runner.terminal.style import BLUE, GRAY, GREEN, ORANGE, figure
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "planner.json"

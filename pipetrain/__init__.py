@@ -6,7 +6,7 @@ Names are imported when they are asked for, so that `import pipetrain` alone imp
 import os
 from typing import TYPE_CHECKING
 
-from pipetrain.engine.libraries.lazy_names import lazy_names
+from pipetrain.engine.lazy_names import lazy_names
 from pipetrain.version import __version__
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors are tiny, and several t
 import pytest
 from hypothesis import settings
 
-from pipetrain.engine.libraries.processes import ENDING
+from pipetrain.engine.processes import ENDING
 
 pytest.register_assert_rewrite("support")  # failed assertions there show their values, too
 settings.register_profile("without deadline", deadline=None)  # a busy machine is no failure

@@ -14,7 +14,7 @@ from support.processes import python
 
 from pipetrain import __version__, cli
 from pipetrain.engine.errors import ExitCode
-from pipetrain.engine.libraries.processes import ENDING
+from pipetrain.engine.processes import ENDING
 from pipetrain.runner.config.composition import composed
 from pipetrain.runner.launch import process_exit
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pipetrain import __version__
 from pipetrain.engine.errors import ConfigError, ExitCode
-from pipetrain.engine.libraries.processes import usable_cores
+from pipetrain.engine.processes import usable_cores
 from pipetrain.runner.terminal.arguments import Subparsers
 from pipetrain.runner.terminal.output_folder import check_writable
 

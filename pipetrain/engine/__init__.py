@@ -5,7 +5,7 @@ Needs torch and numpy alone, and imports no other room of pipetrain. Names are i
 
 from typing import TYPE_CHECKING
 
-from pipetrain.engine.libraries.lazy_names import lazy_names
+from pipetrain.engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pipetrain.engine.arithmetic import ComputeOptions as ComputeOptions

@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 
 from typing_extensions import override
 
-from pipetrain.engine.libraries.processes import ENDING, die_with_parent
+from pipetrain.engine.processes import ENDING, die_with_parent
 
 _PATIENCE_SECONDS = 0.2
 """Time that a reader is given to end by itself, which takes longer only in the middle of a minibatch."""

@@ -17,8 +17,8 @@ from torch.multiprocessing import start_processes
 from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.messages.links import given_bytes_per_s
-from pipetrain.engine.libraries.processes import usable_cores
 from pipetrain.engine.models.chain import LayerChain, trainable_weights
+from pipetrain.engine.processes import usable_cores
 from pipetrain.engine.tensors import Tensors
 from pipetrain.planning.partition.from_file import PartitionFromPlan
 from pipetrain.planning.profile.profile import NO_READING, LoaderTime, Profile, ProfiledWeight

@@ -9,7 +9,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.libraries.processes import usable_cores
+from pipetrain.engine.processes import usable_cores
 from pipetrain.reporting.comparison.contenders import (
     METRIC,
     Contender,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipetrain.engine.errors import ConfigError, NoRoomError, as_configured
-from pipetrain.engine.libraries.processes import usable_cores
+from pipetrain.engine.processes import usable_cores
 from pipetrain.reporting.comparison.costs import Costs, checked, fixed_costs, predicted_costs
 from pipetrain.reporting.comparison.halving import Axis, rungs_of
 from pipetrain.reporting.sweep.compared_run import ComparedRun

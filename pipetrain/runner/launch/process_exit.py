@@ -16,7 +16,7 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import NoReturn
 
-from pipetrain.engine.libraries.processes import die_with_parent
+from pipetrain.engine.processes import die_with_parent
 from pipetrain.runner.launch import master
 from pipetrain.runner.tracking import run_lock
 

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from pipetrain.engine.errors import PreemptedError
-from pipetrain.engine.libraries.processes import ENDING
+from pipetrain.engine.processes import ENDING
 
 _PREEMPTING = ("SIGTERM", "SIGUSR1")
 

@@ -5,7 +5,7 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.messages.transport import set_environment
 from pipetrain.engine.executors.pipeline_rules import common_placement
 from pipetrain.engine.failure import described, in_own_words, place_of
-from pipetrain.engine.libraries.processes import usable_cores
+from pipetrain.engine.processes import usable_cores
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training import lazy_compiler

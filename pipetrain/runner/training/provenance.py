@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pipetrain.engine.libraries.processes import usable_cores
+from pipetrain.engine.processes import usable_cores
 from pipetrain.version import __version__
 
 _GIT_SECONDS = 5.0

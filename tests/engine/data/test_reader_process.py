@@ -12,7 +12,7 @@ from process_tree import children, is_alive
 from support.processes import environment, needs_proc
 from support.waiting import eventually
 
-from pipetrain.engine.libraries.processes import ENDING
+from pipetrain.engine.processes import ENDING
 
 pytestmark = needs_proc
 

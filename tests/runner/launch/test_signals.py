@@ -11,7 +11,7 @@ import pytest
 from support.waiting import eventually
 
 from pipetrain.engine.errors import PreemptedError
-from pipetrain.engine.libraries.processes import ENDING
+from pipetrain.engine.processes import ENDING
 from pipetrain.runner.launch.signals import Interruption, SignalPipe, blocked, interruptible, passed_on
 
 

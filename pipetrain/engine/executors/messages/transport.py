@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from pipetrain.engine.device_queue import queues
 from pipetrain.engine.executors.messages import control
-from pipetrain.engine.libraries.processes import machine_id
+from pipetrain.engine.processes import machine_id
 
 NEVER = datetime.timedelta(days=30)
 """A timeout of torch's would close a connection that is merely slow; hangs are the watchdog's to find."""

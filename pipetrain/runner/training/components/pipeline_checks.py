@@ -10,10 +10,10 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.messages.links import given_bytes_per_s
 from pipetrain.engine.executors.messages.transport import DeviceIdentity, transport_between
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
-from pipetrain.engine.libraries.processes import usable_cores
 from pipetrain.engine.models.chain import LayerChain, trainable_weights
 from pipetrain.engine.models.stateful_layer import stateful_layers
 from pipetrain.engine.models.ties import ties_between
+from pipetrain.engine.processes import usable_cores
 from pipetrain.engine.program.steady_state import minibatches_held
 from pipetrain.engine.schedules import ListSchedule, Placement, Schedule
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase

@@ -1,1 +1,0 @@
-"""Imports of large and of optional packages, with any builds of torch and torchvision, and calls of the C library."""
