@@ -19,7 +19,7 @@ LOWER_TESTS := tests/test_cli.py tests/test_private_apis.py tests/libraries \
 	tests/engine/optim tests/engine/stage tests/engine/models tests/graph tests/zoo/models tests/zoo/optim \
 	tests/runner/training/components/test_torch_scheduler.py \
 	tests/planning/tables tests/reporting/sweep tests/reporting/timeline tests/reporting/test_distances.py \
-	tests/zoo/data/images tests/engine/data/test_loader.py tests/engine/data/test_samples.py \
+	tests/zoo/data/images tests/data/test_loader.py tests/data/test_samples.py \
 	tests/zoo/data/test_vocabulary.py tests/zoo/data/translation/test_synthetic.py tests/zoo/data/video/test_msvd.py
 
 # Tests start many processes: each would compile the package anew.
@@ -49,8 +49,8 @@ demo: setup  ## Train ResNet-20 in two processes under PipeOptim on a bundled su
 test: setup  ## Run the quick tests
 	$(BIN)/python -m pytest -m "not slow and not cuda" -n 3 --dist worksteal
 
-test-engine: $(VENV_ENGINE)/.installed  ## Run the quick tests of pipetrain.engine where only torch, numpy, pytest and hypothesis are installed
-	$(VENV_ENGINE)/bin/python -m pytest -m "not slow and not cuda" tests/engine
+test-engine: $(VENV_ENGINE)/.installed  ## Run the quick tests of the engine and the loader where only torch, numpy, pytest and hypothesis are installed
+	$(VENV_ENGINE)/bin/python -m pytest -m "not slow and not cuda" tests/engine tests/data
 
 $(VENV_ENGINE)/.installed: constraints.txt
 	$(call install,$(VENV_ENGINE),constraints.txt,torch numpy pytest pytest-timeout hypothesis)

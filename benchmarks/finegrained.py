@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from typing_extensions import override
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.executors.finegrained import FinegrainedExecutor
 from pipetrain.engine.executors.hooks import OnStep, RunHooks
 from pipetrain.engine.executors.pipeline import build_finegrained_pipeline

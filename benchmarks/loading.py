@@ -28,7 +28,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.runner.config.composition import composed
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.rules import Even

@@ -33,7 +33,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from workloads import WORKLOADS, Workload
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages.transport import NEVER
 from pipetrain.engine.executors.pipeline import build_stages, connect_stages

@@ -14,7 +14,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from typing_extensions import override
 from workloads import Workload
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.device_queue import synchronize
 from pipetrain.engine.executors.hooks import OnStep, RunHooks
 from pipetrain.engine.executors.messages.transport import agreed_transport

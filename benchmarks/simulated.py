@@ -22,7 +22,7 @@ import torch
 from rows import machine
 from torch import nn
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.executors.pipeline import build_pipeline
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import TokenCrossEntropy

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import pipetrain
-from pipetrain.engine.data.interface import DataSet
+from pipetrain.data.interface import DataSet
 
 
 def choose(scores: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from papers.closed_forms import CLOSED, Position, utilization_of_gpipe
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline import build_pipeline
 from pipetrain.engine.executors.pipeline_rules import PipelineRules

@@ -10,7 +10,7 @@ from pipetrain.engine.lazy_names import lazy_names
 from pipetrain.version import __version__
 
 if TYPE_CHECKING:
-    from pipetrain.engine.data.loader import Loader as Loader
+    from pipetrain.data.loader import Loader as Loader
     from pipetrain.engine.errors import ConfigError as ConfigError
     from pipetrain.engine.errors import DataError as DataError
     from pipetrain.engine.errors import RunError as RunError
@@ -63,7 +63,7 @@ _HOMES = {
     "LayerChain": "engine.models.chain",
     "LearningRateSchedule": "engine.optim.lr_schedule",
     "ListSchedule": "engine.schedules.base",
-    "Loader": "engine.data.loader",
+    "Loader": "data.loader",
     "Method": "engine.methods.base",
     "Operation": "engine.schedules.operation",
     "OptimizerFactory": "engine.optim.optimizer_factory",

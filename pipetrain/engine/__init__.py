@@ -1,4 +1,4 @@
-"""Pipeline-parallel training as a library: schedules, methods, weights, stages, executors, losses, a loader.
+"""Pipeline-parallel training as a library: schedules, methods, weights, stages, executors, losses.
 
 Needs torch and numpy alone, and imports no other room of pipetrain. Names are imported when they are asked for.
 """

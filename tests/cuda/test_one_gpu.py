@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain import cli
+from pipetrain.data.loader import Loader
 from pipetrain.engine.arithmetic import ComputeOptions, switched
-from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.executors.feed import Uploads
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.weight_reads import WeightRead

@@ -1,4 +1,4 @@
-"""The tests of the engine need torch, numpy and the tools of tests alone, as the engine does (`make test-engine`)."""
+"""The tests of the engine and the loader need torch, numpy and the tools of tests alone (`make test-engine`)."""
 
 import ast
 import sys
@@ -26,10 +26,11 @@ def files_of(name):
     return [file for file in [TESTS.parent / "benchmarks" / f"{parts[0]}.py"] if file.exists()]
 
 
-def test_tests_of_the_engine_import_neither_the_other_rooms_nor_what_they_need():
+def test_tests_of_the_engine_and_the_loader_import_neither_the_other_rooms_nor_what_they_need():
     conftest = ast.parse((TESTS / "conftest.py").read_text())
     conftest.body = [node for node in conftest.body if not isinstance(node, ast.FunctionDef)]  # fixtures of runs
-    waiting, wrong = [TESTS / "conftest.py", *(TESTS / "engine").rglob("*.py")], []
+    waiting, wrong = [TESTS / "conftest.py"], []
+    waiting += [file for room in ("engine", "data") for file in (TESTS / room).rglob("*.py")]
     assert len(waiting) > 50
     for file in waiting:  # which grows
         tree = conftest if file.name == "conftest.py" else ast.parse(file.read_text())
@@ -38,8 +39,8 @@ def test_tests_of_the_engine_import_neither_the_other_rooms_nor_what_they_need()
             if top in ("support", "process_tree"):
                 waiting += [each for each in files_of(name) if each not in waiting]
             elif top == "pipetrain":
-                of_engine = name == top or name.startswith("pipetrain.engine.")
-                wrong += [] if of_engine else [(file.name, name)]
+                alone = name == top or name.startswith(("pipetrain.engine.", "pipetrain.data."))
+                wrong += [] if alone else [(file.name, name)]
             elif top not in NEEDED | sys.stdlib_module_names:
                 wrong.append((file.name, name))
     assert wrong == []

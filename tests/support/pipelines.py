@@ -10,8 +10,8 @@ from support.methods import MethodCase
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from pipetrain.data.loader import Loader
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.pipeline import build_pipeline
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules

@@ -1,1 +1,1 @@
-"""Minibatches of any data set, in an order that no process changes, and checks of its samples."""
+"""Minibatches as executors read them."""

@@ -1,10 +1,11 @@
-"""Minibatches as executors read them, from a loader or from any iterable."""
+"""Minibatches as executors read them, from a loader or from any iterable, and cut them into microbatches."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from pipetrain.engine.errors import DataError
@@ -26,6 +27,9 @@ class Minibatches(Protocol):
 
     def finish(self, inputs: Tensors) -> Tensors:
         """The inputs that layers take, computed from those of a minibatch, on their device."""
+
+    def without_workers(self) -> "Minibatches":
+        """The same minibatches, read in the caller's own process, as pays for a single one."""
 
     def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`, each `every`-th."""
@@ -67,6 +71,10 @@ class OnePass:
     def finish(self, inputs: Tensors) -> Tensors:
         """The inputs as they are."""
         return inputs
+
+    def without_workers(self) -> "OnePass":
+        """Itself: what is read once cannot be read by another."""
+        return self
 
     def samples(
         self,
@@ -118,3 +126,19 @@ def _pair(item: Any) -> tuple[Tensors, Tensors]:
                 "tuple of tensors"
             )
     return tuple(inputs), tuple(targets)
+
+
+def split(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
+    """The microbatches of a minibatch, as views: every tensor cut along dimension 0 by `torch.tensor_split`.
+
+    The first ones are a sample larger where `num_microbatches` does not divide the minibatch.
+    """
+    # the data of a view has a version of its own: a layer may change one microbatch in place while others are needed
+    parts = ([part.data for part in torch.tensor_split(tensor, num_microbatches)] for tensor in tensors)
+    return list(zip(*parts, strict=True))
+
+
+def microbatch_sizes(samples: int, num_microbatches: int) -> list[int]:
+    """Number of samples of each microbatch that `split` makes of a minibatch."""
+    size, larger = divmod(samples, num_microbatches)
+    return [size + (index < larger) for index in range(num_microbatches)]

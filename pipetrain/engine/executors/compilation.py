@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 import torch.distributed as dist
 
-from pipetrain.engine.data.loader import Loader, microbatch_sizes
+from pipetrain.engine.data.minibatches import Minibatches, microbatch_sizes
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages.links import LinkGroups, Links
 from pipetrain.engine.executors.messages.p2p import Incoming, Outgoing
@@ -24,7 +24,9 @@ Compute = Callable[[Stage, Tensors], Iterator[Tensors]]
 """(a stage, its inputs) -> its outputs, once, as soon as they are known."""
 
 
-def compile_ahead(stage: Stage, phases: Sequence[Phase], train: Loader, evaluation: Loader, hooks: RunHooks) -> None:
+def compile_ahead(
+    stage: Stage, phases: Sequence[Phase], train: Minibatches, evaluation: Minibatches, hooks: RunHooks
+) -> None:
     """Has the layers of all stages compute once for each shape of a run; each process calls it for its stage.
 
     Shapes that vary are unknown: kernels for them are chosen without timing them. No state of a stage changes.
@@ -43,7 +45,7 @@ def compile_ahead(stage: Stage, phases: Sequence[Phase], train: Loader, evaluati
     relay.end()
 
 
-def training_sizes(loader: Loader, phases: Sequence[Phase]) -> list[int]:
+def training_sizes(loader: Minibatches, phases: Sequence[Phase]) -> list[int]:
     """The numbers of samples of a run's microbatches; empty if shapes vary otherwise."""
     if loader.varying:
         return []
@@ -51,7 +53,7 @@ def training_sizes(loader: Loader, phases: Sequence[Phase]) -> list[int]:
     return sorted({size for n in loader.sizes(0) for count in counts for size in microbatch_sizes(n, count)})
 
 
-def evaluation_sizes(loader: Loader) -> list[int]:
+def evaluation_sizes(loader: Minibatches) -> list[int]:
     """The numbers of samples of the parts of an evaluation; empty if shapes vary otherwise."""
     return [] if loader.varying else sorted(set(loader.sizes(0)))
 
@@ -122,6 +124,6 @@ class _Relay:
             outgoing.settle(0)
 
 
-def first_minibatch(loader: Loader) -> Tensors:
+def first_minibatch(loader: Minibatches) -> Tensors:
     """The inputs of the first minibatch of an epoch, which is one of the largest."""
     return loader.finish(next(loader.without_workers().inputs(0, 0, 1)))

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.engine.data.loader import split
-from pipetrain.engine.data.minibatches import Minibatches
+from pipetrain.engine.data.minibatches import Minibatches, split
 from pipetrain.engine.executors.base import IntervalTimes, OneProcess
 from pipetrain.engine.executors.evaluation import evaluate_model
 from pipetrain.engine.executors.hooks import RunHooks

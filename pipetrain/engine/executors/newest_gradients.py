@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.loader import Loader, split
-from pipetrain.engine.data.minibatches import Minibatches
+from pipetrain.engine.data.minibatches import Minibatches, split
 from pipetrain.engine.executors.feed import Feed, Uploads
 from pipetrain.engine.losses import count_of, microbatch_loss, microbatch_weight
 from pipetrain.engine.program.drain_interval import DrainInterval
@@ -40,7 +39,7 @@ class NewestGradients:
     ) -> None:
         self._stages = stages
         self._meters = [stage.staleness for stage in stages if stage.staleness and stage.staleness.with_gradients]
-        self._loader = loader.without_workers() if isinstance(loader, Loader) else loader
+        self._loader = loader.without_workers()
         self._uploads = uploads
         self._interval = interval
         self._num_microbatches = num_microbatches

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pipetrain.engine.arithmetic import ComputeOptions, switched, torch_threads
-from pipetrain.engine.data.loader import split
+from pipetrain.engine.data.minibatches import split
 from pipetrain.engine.device_queue import synchronize
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.losses import Loss, on_device

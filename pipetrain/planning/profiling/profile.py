@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 from torch.multiprocessing import start_processes
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.messages.links import given_bytes_per_s
 from pipetrain.engine.models.chain import LayerChain, trainable_weights

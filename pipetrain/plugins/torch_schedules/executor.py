@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.engine.data.loader import split
-from pipetrain.engine.data.minibatches import Minibatches
+from pipetrain.engine.data.minibatches import Minibatches, split
 from pipetrain.engine.device_queue import numbers, queues
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.base import IntervalTimes, ManyProcesses

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from pipetrain.engine.data.interface import DataSet
+from pipetrain.data.interface import DataSet
 from pipetrain.engine.errors import RunError
 from pipetrain.engine.executors.base import Executor
 from pipetrain.engine.stage.saved_state import stage_tensors

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipetrain.data.fetch import Fetch, form_of
+from pipetrain.data.loader import Loader
 from pipetrain.engine.arithmetic import torch_threads
-from pipetrain.engine.data.fetch import Fetch, form_of
-from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import is_whole
 
 Fingerprint = Mapping[str, Any]

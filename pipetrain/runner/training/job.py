@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipetrain.engine.data.ranges import LabelRange, TokenRange
+from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.engine.schedules import Placement
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.run_plan import Plan

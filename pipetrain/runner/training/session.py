@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pipetrain.engine.data.loader import keeping_readers
+from pipetrain.data.loader import keeping_readers
 from pipetrain.engine.device_queue import queues
 from pipetrain.engine.errors import DivergedError, LostStageError
 from pipetrain.engine.executors.base import Executor

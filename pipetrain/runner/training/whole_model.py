@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.interface import DataSet
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.interface import DataSet
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.admission_gate import BrokenOffError
 from pipetrain.engine.executors.hooks import RunHooks

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.executors.compilation import (
     evaluation_sizes,
     training_sizes,

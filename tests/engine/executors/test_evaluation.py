@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.device_queue import numbers
 from pipetrain.engine.executors import evaluation
 from pipetrain.engine.executors.evaluation import evaluate, evaluate_model

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from pipetrain.engine.data.interface import Split
-from pipetrain.engine.data.loader import Loader
-from pipetrain.engine.data.samples import NamedSamples
+from pipetrain.data.interface import Split
+from pipetrain.data.loader import Loader
+from pipetrain.data.samples import NamedSamples
 from pipetrain.engine.device_queue import SideStream
 from pipetrain.engine.executors import feed as feeds
 from pipetrain.engine.executors.feed import Feed, Uploads

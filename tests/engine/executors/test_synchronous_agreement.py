@@ -10,7 +10,7 @@ from support.pipelines import batches, difference, half_decay, pipeline, sgd
 from support.quick_cases import every, slow_unless
 from torch import nn
 
-from pipetrain.engine.data.loader import split
+from pipetrain.engine.data.minibatches import split
 from pipetrain.engine.models.chain import LayerChain
 
 STASHING = ("pipedream", "vertical_sync", "pipedream_2bw", "pipedream_pipemare", "i_timeprest")

@@ -7,7 +7,7 @@ from support.pipelines import Pipeline, half_decay, pipeline, sgd
 from support.running_text import ROWS, build, data, minibatches, token_loss
 from typing_extensions import override
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.pipeline import build_finegrained_pipeline
 from pipetrain.engine.executors.pipeline_rules import PipelineRules

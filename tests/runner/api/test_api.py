@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import pipetrain
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB

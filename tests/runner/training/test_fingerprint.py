@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.runner.training.fingerprint import (
     CHANGES,
     difference,

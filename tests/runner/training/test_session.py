@@ -8,7 +8,7 @@ import pytest
 from support.worker_pool import distributed, job, on, run_jobs, simulated
 from torch import nn
 
-from pipetrain.engine.data.reader_process import ReaderProcess
+from pipetrain.data.reader_process import ReaderProcess
 from pipetrain.engine.errors import DataError
 from pipetrain.runner.launch.signals import Interruption
 from pipetrain.runner.launch.worker import run_simulated

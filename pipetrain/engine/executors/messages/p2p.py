@@ -9,8 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.loader import microbatch_sizes
-from pipetrain.engine.data.minibatches import Minibatches
+from pipetrain.engine.data.minibatches import Minibatches, microbatch_sizes
 from pipetrain.engine.errors import RunError
 from pipetrain.engine.executors.messages.links import Link, Receipt, Spec, Transfer, transfers_of
 from pipetrain.engine.program.drain_interval import DrainInterval

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetrain.engine.data.interface import DataSet
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.interface import DataSet
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.files import strict_json
 from pipetrain.runner.config.schema import CheckpointConfig

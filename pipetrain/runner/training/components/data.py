@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
-from pipetrain.engine.data.fetch import Fetch, generator_kept
-from pipetrain.engine.data.interface import DataSet, Split
-from pipetrain.engine.data.loader import Loader
-from pipetrain.engine.data.ranges import LabelRange, TokenRange, class_count, known_labels, label_of
-from pipetrain.engine.data.samples import NamedData, naming_errors
-from pipetrain.engine.data.splits import data_object
+from pipetrain.data.fetch import Fetch, generator_kept
+from pipetrain.data.interface import DataSet, Split
+from pipetrain.data.loader import Loader
+from pipetrain.data.ranges import LabelRange, TokenRange, class_count, known_labels, label_of
+from pipetrain.data.samples import NamedData, naming_errors
+from pipetrain.data.splits import data_object
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.losses import Loss, ignored_target, is_classification, number_of_classes
 from pipetrain.engine.seeding import key, python_draws, python_generators_kept

@@ -10,10 +10,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
+from pipetrain.data.fetch import Fetch
+from pipetrain.data.interface import DataSet
+from pipetrain.data.ranges import TokenRange
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.data.fetch import Fetch
-from pipetrain.engine.data.interface import DataSet
-from pipetrain.engine.data.ranges import TokenRange
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.engine.failure import described, lacks_gradients
 from pipetrain.engine.models.chain import LayerChain

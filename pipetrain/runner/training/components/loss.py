@@ -9,8 +9,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from pipetrain.data.interface import DataSet
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.data.interface import DataSet
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.executors.evaluation import PartScore, metrics_of
 from pipetrain.engine.executors.feed import Targets

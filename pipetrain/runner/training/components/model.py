@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipetrain.engine.data.fetch import Fetch
-from pipetrain.engine.data.interface import Split
-from pipetrain.engine.data.order import own_minibatches
-from pipetrain.engine.data.ranges import class_count, known_labels, label_of
-from pipetrain.engine.data.samples import class_of, sample_of
+from pipetrain.data.fetch import Fetch
+from pipetrain.data.interface import Split
+from pipetrain.data.order import own_minibatches
+from pipetrain.data.ranges import class_count, known_labels, label_of
+from pipetrain.data.samples import class_of, sample_of
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.engine.models.chain import LayerChain, sharing_buffers
 from pipetrain.engine.models.ties import untie

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from pipetrain.data.interface import Split
+from pipetrain.data.loader import Loader
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.data.interface import Split
-from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.models.chain import LayerChain

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from pipetrain.data.loader import Loader
 from pipetrain.engine import outer_launcher
-from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.messages.links import given_bytes_per_s
 from pipetrain.engine.executors.messages.transport import DeviceIdentity, transport_between

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from pipetrain.data.loader import Loader
 from pipetrain.engine.arithmetic import switched
-from pipetrain.engine.data.loader import Loader
 from pipetrain.engine.executors.evaluation import evaluate_model
 from pipetrain.engine.executors.feed import Uploads
 from pipetrain.engine.losses import on_device

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.interface import MapStyle
+from pipetrain.data.interface import MapStyle
 from pipetrain.engine.errors import ConfigError, is_whole, one_line
 from pipetrain.engine.tensors import Tensors
 from pipetrain.files.regular_file import descriptor_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.order import length_buckets, shuffled
+from pipetrain.data.order import length_buckets, shuffled
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.zoo.data.text.text_files import EVAL_SHARE, read_text
 from pipetrain.zoo.data.vocabulary import PADDING, SentenceVocabulary, pad

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.order import length_buckets
+from pipetrain.data.order import length_buckets
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.tensors import Tensors
 from pipetrain.files.cache import cached_array

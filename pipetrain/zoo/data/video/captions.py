@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.engine.data.interface import Split
+from pipetrain.data.interface import Split
 from pipetrain.engine.tensors import Tensors
 from pipetrain.zoo.data.vocabulary import BEGINNING, END, PADDING, SentenceVocabulary, pad
 from pipetrain.zoo.decoding import Generation, SpecialTokens

@@ -16,8 +16,8 @@ from support.worker_pool import job, settings
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pipetrain.engine.data.loader import Loader
-from pipetrain.engine.data.ranges import LabelRange, TokenRange
+from pipetrain.data.loader import Loader
+from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.models.chain import LayerChain

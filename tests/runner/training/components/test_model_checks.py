@@ -5,7 +5,7 @@ import torch
 from support.running_text import ROWS, RunningText, build
 from torch import nn
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.graph.conversion import chain_of
 from pipetrain.runner.training.components.model_checks import (

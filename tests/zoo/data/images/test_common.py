@@ -4,7 +4,7 @@ import pytest
 import torch
 from support import stored_images
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images.common import CropFlip, LabelledImages, Normalize, downloading, image_size
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images.folder import (
     IMAGENET_MEAN,

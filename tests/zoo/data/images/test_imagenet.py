@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images.imagenet import imagenet
 from pipetrain.zoo.torchvision_shim import transforms

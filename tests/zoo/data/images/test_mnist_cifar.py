@@ -11,7 +11,7 @@ import torch
 from support.cifar_files import cifar_batch, write_cifar10, write_pickle
 from support.processes import python
 
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images import mnist_cifar
 from pipetrain.zoo.data.images.mnist_cifar import FASHION_MEAN, FASHION_STD, fashion_mnist_mini

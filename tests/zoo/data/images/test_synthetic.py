@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from pipetrain.engine.data.loader import Loader
-from pipetrain.engine.data.ranges import known_labels
+from pipetrain.data.loader import Loader
+from pipetrain.data.ranges import known_labels
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images.synthetic import synthetic_images
 

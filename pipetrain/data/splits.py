@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from pipetrain.engine.data.interface import Split
+from pipetrain.data.interface import Split
 from pipetrain.engine.errors import ConfigError
 
 _EVALUATED = ("eval", "validation", "valid", "val", "dev", "test")

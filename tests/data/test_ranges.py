@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import Subset, TensorDataset
 
-from pipetrain.engine.data.fetch import Fetch
-from pipetrain.engine.data.ranges import LabelRange, TokenRange, known_labels, label_of
+from pipetrain.data.fetch import Fetch
+from pipetrain.data.ranges import LabelRange, TokenRange, known_labels, label_of
 from pipetrain.engine.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pipetrain.engine.data.samples import naming_errors
+from pipetrain.data.samples import naming_errors
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.seeding import key
 

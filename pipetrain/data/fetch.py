@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
+from pipetrain.data.interface import Split
+from pipetrain.data.ranges import LabelRange, TokenRange
+from pipetrain.data.samples import naming_errors, sample_of, target_of
 from pipetrain.engine.arithmetic import torch_threads
-from pipetrain.engine.data.interface import Split
-from pipetrain.engine.data.ranges import LabelRange, TokenRange
-from pipetrain.engine.data.samples import naming_errors, sample_of, target_of
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.seeding import key, python_draws, python_generators_kept, seed_python
 from pipetrain.engine.tensors import Tensors

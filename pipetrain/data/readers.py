@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
-from pipetrain.engine.data.fetch import Fetch, Minibatch
-from pipetrain.engine.data.reader_process import context, leave_signals
+from pipetrain.data.fetch import Fetch, Minibatch
+from pipetrain.data.reader_process import context, leave_signals
 from pipetrain.engine.errors import ConfigError, DataError, RunError, one_line
 from pipetrain.engine.failure import USERS_ERRORS, Failure, RemoteError
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pipetrain.engine.data.splits import class_names, in_tensors
+from pipetrain.data.splits import class_names, in_tensors
 from pipetrain.engine.errors import ConfigError, DataError, RunError
 from pipetrain.engine.failure import USERS_ERRORS, described
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import ragged_data
 
-from pipetrain.engine.data.loader import Loader, microbatch_sizes, split
+from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError, DataError, RunError
 from pipetrain.engine.failure import Failure
 
@@ -368,18 +368,3 @@ def test_reader_that_ended_before_its_samples_were_fetched_is_named(monkeypatch)
     monkeypatch.setattr("multiprocessing.resource_sharer.DupFd.detach", fetched)
     with pytest.raises(RunError, match=r"^dataset.workers=1: a process that reads samples has ended, as if killed: "):
         next(Loader(Noisy(4), batch_size=2, workers=1).samples(0))
-
-
-def test_split_cuts_every_tensor_alike():
-    ids, masks = torch.arange(10).reshape(5, 2), torch.arange(5)
-    first, second = split((ids, masks), 2)
-    assert [tuple(tensor.shape) for tensor in first] == [(3, 2), (3,)]
-    assert second[1].tolist() == [3, 4]
-    assert second[0].data_ptr() == ids[3:].data_ptr()
-
-
-@given(st.integers(0, 70), st.integers(1, 12))
-def test_microbatch_sizes_are_those_of_split(samples, microbatches):
-    cut = split((torch.arange(samples),), microbatches)
-    assert [len(tensor) for (tensor,) in cut] == microbatch_sizes(samples, microbatches)
-    assert torch.equal(torch.cat([tensor for (tensor,) in cut]), torch.arange(samples))

@@ -18,7 +18,7 @@ pytestmark = needs_proc
 
 READING = """
 import signal, sys, torch
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.loader import Loader
 
 class Samples:
     def __len__(self):
@@ -43,7 +43,7 @@ if __name__ == "__main__":
 
 LEFT = """
 import os, signal, sys, time
-from pipetrain.engine.data.reader_process import ReaderContext, leave_signals
+from pipetrain.data.reader_process import ReaderContext, leave_signals
 
 def read():
     leave_signals(0)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
-from pipetrain.engine.data.interface import DataSet, Split
-from pipetrain.engine.data.samples import sample_of, target_of
+from pipetrain.data.interface import DataSet, Split
+from pipetrain.data.samples import sample_of, target_of
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.engine.tensors import Tensors
 

@@ -5,8 +5,8 @@ import pickle
 import pytest
 import torch
 
-from pipetrain.engine.data.fetch import Fetch
-from pipetrain.engine.data.ranges import LabelRange
+from pipetrain.data.fetch import Fetch
+from pipetrain.data.ranges import LabelRange
 from pipetrain.engine.errors import ConfigError, DataError
 
 
@@ -107,7 +107,7 @@ def test_out_of_memory_is_not_reported_as_wrong_samples(monkeypatch):
     def no_memory(_values):
         raise RuntimeError("unable to allocate shared memory(shm)")
 
-    monkeypatch.setattr("pipetrain.engine.data.fetch.default_collate", no_memory)
+    monkeypatch.setattr("pipetrain.data.fetch.default_collate", no_memory)
     with pytest.raises(RuntimeError, match="shared memory"):
         Fetch(Drawn(), 7, inputs=True, targets=True)(0, [0, 1])
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from support.named_samples import Dicts
 
-from pipetrain.engine.data.fetch import Fetch
-from pipetrain.engine.data.samples import NamedSamples
+from pipetrain.data.fetch import Fetch
+from pipetrain.data.samples import NamedSamples
 from pipetrain.engine.errors import ConfigError
 
 

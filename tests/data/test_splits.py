@@ -6,9 +6,9 @@ import pytest
 import torch
 from support.hugging_face import Column, Standing, real, stand_in
 
-from pipetrain.engine.data.fetch import Fetch
-from pipetrain.engine.data.samples import NamedSamples
-from pipetrain.engine.data.splits import data_object
+from pipetrain.data.fetch import Fetch
+from pipetrain.data.samples import NamedSamples
+from pipetrain.data.splits import data_object
 from pipetrain.engine.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from pipetrain.engine.data.loader import Loader, keeping_readers
+from pipetrain.data.loader import Loader, keeping_readers
 from pipetrain.engine.errors import DataError
 
 

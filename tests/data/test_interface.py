@@ -1,8 +1,8 @@
 import torch
 from torch.utils.data import TensorDataset
 
-from pipetrain.engine.data.interface import DataSet, Split
-from pipetrain.engine.data.loader import Loader
+from pipetrain.data.interface import DataSet, Split
+from pipetrain.data.loader import Loader
 
 
 class Described:

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.engine.data.loader import Loader
-from pipetrain.engine.data.order import length_buckets
+from pipetrain.data.loader import Loader
+from pipetrain.data.order import length_buckets
 from pipetrain.engine.errors import ConfigError
 
 

@@ -1,0 +1,1 @@
+"""The loader: minibatches of any data set, in an order that no process changes, and checks of its samples."""
