@@ -7,9 +7,10 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pipetrain.engine.models.chain import LayerChain, out_of_place
+from pipetrain.engine.models.chain import LayerChain
 from pipetrain.graph.conversion import chain_of
 from pipetrain.zoo import torchvision_shim
+from pipetrain.zoo.models.image_layers import out_of_place
 from pipetrain.zoo.models.resnet_cifar import build as resnet_cifar
 from pipetrain.zoo.models.torchvision_models import alexnet
 

@@ -26,6 +26,7 @@ from pipetrain.engine.methods import Method
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.cuts import balanced_cuts
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
+from pipetrain.engine.optim.stage_optimizer import common_rate, keep_proportions
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Schedule
 from pipetrain.engine.stage.base import BaseStage, Training
@@ -99,7 +100,7 @@ class Pipeline:
         self._epochs = self.steps = 0
         training = Training(
             OptimizerFactory(
-                lambda parameters: _with_scales(optimizer(parameters), usual), rate or (lambda _update: usual)
+                lambda parameters: keep_proportions(optimizer(parameters), usual), rate or (lambda _update: usual)
             ),
             loss=loss,
             clip_norm=clip_norm,
@@ -225,11 +226,4 @@ def _joined(device: torch.device, rules: PipelineRules) -> int:
 
 def _usual_rate(optimizer: BuildOptimizer) -> float:
     """The learning rate with which a factory makes optimizers."""
-    return float(optimizer([nn.Parameter(torch.zeros(1, 1))]).defaults["lr"])
-
-
-def _with_scales(optimizer: Optimizer, usual: float) -> Optimizer:
-    """An optimizer whose parameter groups keep their learning rates as factors of the usual one."""
-    for group in optimizer.param_groups:
-        group.setdefault("lr_scale", float(group["lr"]) / usual if usual else 1.0)
-    return optimizer
+    return float(common_rate(optimizer([nn.Parameter(torch.zeros(1, 1))])))

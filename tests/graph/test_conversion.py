@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.models.chain import out_of_place
 from pipetrain.graph.conversion import chain_of
 
 
@@ -56,12 +55,6 @@ def test_activations_of_a_users_model_stay_in_place():
     chain_of(Wrapped(model), (torch.randn(5, 2),))
     assert model[1].inplace
     assert model[2][0].inplace
-
-
-def test_activations_of_our_models_are_switched_out_of_place():
-    dropout = nn.Dropout(inplace=True)
-    out_of_place(dropout)
-    assert not dropout.inplace
 
 
 def compiled(module):

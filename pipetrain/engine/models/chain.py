@@ -159,13 +159,6 @@ def sharing_buffers(*modules: nn.Module) -> Iterator[None]:
             setattr(part, other, getattr(first, name))
 
 
-def out_of_place(model: nn.Module) -> None:
-    """Switches every activation of `model` that works in place to its out-of-place form."""
-    for part in model.modules():
-        if getattr(part, "inplace", None) is True:
-            part.inplace = False  # type: ignore[assignment]
-
-
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from module.parameters()
     yield from module.buffers()

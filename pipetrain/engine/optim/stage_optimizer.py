@@ -85,12 +85,6 @@ class StageOptimizer:
         """The learning rate of the stage's next update, without the factors of parameter groups."""
         return self.rate(self.updates) * self.scale(self.updates)
 
-    @property
-    def next_learning_rates(self) -> dict[str, float]:
-        """Name -> learning rate of the next update of each parameter."""
-        rate = self.next_learning_rate
-        return {name: rate * _lr_scale(settings) for settings, names in self._groups for name in names}
-
     def coming_learning_rates(self, steps: int) -> dict[str, list[float]]:
         """Name -> learning rates of the next `steps` updates of each parameter."""
         counts = [self.updates + i * self.stride for i in range(steps)]
@@ -290,14 +284,15 @@ def state_bytes(
     return sum(value.nbytes for state in optimizer.state().values() for value in state.values())
 
 
-def keep_proportions(optimizer: Optimizer, common: float | None) -> None:
-    """Sets `lr_scale`, the factor on `common`, in groups that an optimizer was made with different rates for.
+def keep_proportions(optimizer: Optimizer, common: float | None) -> Optimizer:
+    """The optimizer, with `lr_scale`, the factor on `common`, in groups that it was made with different rates for.
 
     Nothing changes where `common` is None or 0.
     """
     for group in optimizer.param_groups if common else ():
         if "lr_scale" not in group and group.get("lr") not in (None, common):
             group["lr_scale"] = float(group["lr"] / common)
+    return optimizer
 
 
 def common_rate(optimizer: Optimizer) -> Any:

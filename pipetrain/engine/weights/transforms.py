@@ -45,7 +45,7 @@ class Predicted(WeightTransform):
         if self.form == "scheduled":
             factors = {name: -sum(rates) for name, rates in optimizer.coming_learning_rates(self.steps).items()}
         else:
-            factors = {name: -self.steps * rate for name, rate in optimizer.next_learning_rates.items()}
+            factors = {name: -self.steps * rate for name, (rate,) in optimizer.coming_learning_rates(1).items()}
         return _moved_along(version, weights, optimizer.deltas(), factors)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipetrain.data.decoding import DecodingOptions, MetricValue
 from pipetrain.data.interface import DataSet
 from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.admission_gate import BrokenOffError
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.losses import without_exchanges
-from pipetrain.engine.losses.decoding import DecodingOptions, MetricValue
 from pipetrain.engine.models.chain import LayerChain, assemble, sharing_buffers
 from pipetrain.engine.seeding import key
 from pipetrain.runner.config.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pipetrain.engine.losses.decoding import DecodingOptions
+from pipetrain.data.decoding import DecodingOptions
 from pipetrain.engine.tensors import Tensors
 
 

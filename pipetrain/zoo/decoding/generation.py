@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pipetrain.engine.losses.decoding import DecodingOptions, MetricValue
+from pipetrain.data.decoding import DecodingOptions, MetricValue
 from pipetrain.engine.tensors import Tensors
 from pipetrain.libraries.imports import require
 from pipetrain.zoo.decoding.beam import SpecialTokens, WholeModel, beam_search

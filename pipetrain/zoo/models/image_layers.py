@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from pipetrain.engine.models.chain import LayerChain, out_of_place
+from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.tensors import Tensors
 
 _FOLLOWING = (nn.BatchNorm2d, nn.ReLU, nn.Dropout)
@@ -39,6 +39,13 @@ def classifier_of(inputs: int, hidden: int, classes: int, dropout: float) -> nn.
         nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU(),
         nn.Linear(hidden, classes),
     )  # fmt: skip
+
+
+def out_of_place(model: nn.Module) -> None:
+    """Switches every activation of `model` that works in place to its out-of-place form."""
+    for part in model.modules():
+        if getattr(part, "inplace", None) is True:
+            part.inplace = False  # type: ignore[assignment]
 
 
 def chain_of_features(model: Any, least: int) -> LayerChain:

@@ -5,8 +5,8 @@ from typing import Any
 from torch import nn
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.models.chain import LayerChain, out_of_place
-from pipetrain.zoo.models.image_layers import block_layers, chain_of_features
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.zoo.models.image_layers import block_layers, chain_of_features, out_of_place
 from pipetrain.zoo.torchvision_shim import models
 
 _DEPTHS = (18, 34, 50, 101, 152)

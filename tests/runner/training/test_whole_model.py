@@ -9,10 +9,10 @@ import torch
 from support import small_model, tied_model
 from support.worker_pool import distributed, job, plan_of, settings, simulated
 
+from pipetrain.data.decoding import DecodingOptions, MetricValue
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.admission_gate import BrokenOffError
 from pipetrain.engine.executors.hooks import RunHooks
-from pipetrain.engine.losses.decoding import DecodingOptions, MetricValue
 from pipetrain.runner.tracking.stored_settings import parse_overrides
 from pipetrain.runner.training.checkpoint import store
 from pipetrain.runner.training.checkpoint.store import Selection

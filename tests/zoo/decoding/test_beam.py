@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from pipetrain.engine.losses.decoding import DecodingOptions
+from pipetrain.data.decoding import DecodingOptions
 from pipetrain.zoo.decoding import SpecialTokens
 from pipetrain.zoo.decoding.beam import beam_search
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from pipetrain.data.decoding import DecodingOptions
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.losses.decoding import DecodingOptions
 from pipetrain.zoo.decoding import Generation, SpecialTokens
 from pipetrain.zoo.decoding.generation import bleu, meteor
 

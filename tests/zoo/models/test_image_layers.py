@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from pipetrain.zoo.models.image_layers import Enlarge, with_enlargement
+from pipetrain.zoo.models.image_layers import Enlarge, out_of_place, with_enlargement
 
 
 def test_small_images_are_enlarged_in_their_own_shape():
@@ -20,3 +20,9 @@ def test_first_layer_and_the_whole_model_enlarge_alike():
     x = torch.randn(1, 1, 4, 4)
     assert first(x).shape == (1, 1, 4, 4)
     assert torch.equal(model(x), first(x))
+
+
+def test_activations_of_our_models_are_switched_out_of_place():
+    dropout = nn.Dropout(inplace=True)
+    out_of_place(dropout)
+    assert not dropout.inplace

@@ -89,13 +89,13 @@ def test_groups_that_an_optimizer_was_made_with_keep_the_proportions_of_their_ra
     make = partial(build_torch_optimizer, OptimizerSettings(target, lr, None))
     named, expected = parameters(), {"weight": pytest.approx(lr, abs=1e-6), "bias": pytest.approx(lr / 10, abs=1e-6)}
     optimizer = StageOptimizer(make, named, lambda _k: lr)
-    assert optimizer.next_learning_rates == expected
+    assert optimizer.coming_learning_rates(1) == {name: [rate] for name, rate in expected.items()}
     before = {name: value.detach().clone() for name, value in named.items()}
     optimizer.step({name: torch.ones_like(value) for name, value in named.items()})
     assert {name: (before[name] - named[name]).mean().item() for name in named} == expected
     for name, parameter in named.items():  # on stages of their own
         alone = StageOptimizer(make, {name: parameter}, lambda _k: lr)
-        assert alone.next_learning_rates == {name: expected[name]}
+        assert alone.coming_learning_rates(1) == {name: [expected[name]]}
 
 
 def test_groups_whose_rate_is_the_default_have_no_factor():
