@@ -73,7 +73,7 @@ class OnePass:
         return inputs
 
     def without_workers(self) -> "OnePass":
-        """Itself: what is read once cannot be read by another."""
+        """Itself: the iterable says who reads."""
         return self
 
     def samples(
