@@ -105,7 +105,7 @@ def marked_run(marks: Path, words: list[str]) -> None:
 
     from pipetrain import cli
     from pipetrain.commands.run import one_run
-    from pipetrain.libraries.imports import gc_paused
+    from pipetrain.engine.libraries.imports import gc_paused
     from pipetrain.runner.api import one_run as shared
 
     def simulated_steps(*given: Any) -> Any:

@@ -19,7 +19,7 @@ from papers.results import (
     with_steps,
 )
 from papers.targets import ReproductionTarget, SweepRound
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.reporting.sweep.compared_run import ComparedRun
 from pipetrain.reporting.sweep.groups import SweepGroup
 from pipetrain.reporting.sweep.run_reader import read

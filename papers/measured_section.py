@@ -12,7 +12,7 @@ from papers.judgement import companions
 from papers.paper import Paper, Tables
 from papers.results import Measured, MeasuredGroup, Results, untimed
 from papers.targets import SMALL, ReproductionTarget
-from pipetrain.files.strict_json import number
+from pipetrain.engine.files.strict_json import number
 from pipetrain.reporting.sweep import sweep_figure
 from pipetrain.reporting.sweep.columns import column_of
 from pipetrain.reporting.sweep.compared_run import ComparedRun, Point

@@ -12,7 +12,7 @@ from papers.computed import computed_part
 from papers.results import has_every_run, keep_results
 from papers.targets import SweepRound, command_of, full_name, presets_of, rounds_of, targets_of
 from pipetrain.engine.errors import ExitCode
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.config.choices import choice_of
 from pipetrain.runner.launch.signals import handled_by
 from pipetrain.runner.terminal.output_folder import check_writable

@@ -13,7 +13,7 @@ from typing import Any
 from papers.targets import FULL, SMALL, ReproductionTarget, command_of, has_small_scale
 from pipetrain.commands.run.sweep import number_of_runs
 from pipetrain.engine.errors import ConfigError
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.reporting.sweep import sweep_files
 from pipetrain.reporting.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun

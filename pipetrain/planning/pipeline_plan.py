@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from pipetrain.engine.errors import ConfigError, check_whole
-from pipetrain.files.json_reader import from_json
+from pipetrain.engine.files.json_reader import from_json
 
 
 @dataclass(frozen=True)

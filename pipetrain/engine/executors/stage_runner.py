@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pipetrain.engine.data.loader import split
+from pipetrain.engine.data.minibatches import split
 from pipetrain.engine.device_queue import numbers
 from pipetrain.engine.errors import InvariantError
 from pipetrain.engine.executors.feed import Feed

@@ -11,8 +11,8 @@ from math import prod
 from typing import Any, Self
 
 from pipetrain.engine.errors import ConfigError, check_whole, is_whole
+from pipetrain.engine.files.json_reader import from_json
 from pipetrain.engine.number_range import NOT_NEGATIVE, POSITIVE
-from pipetrain.files.json_reader import from_json
 from pipetrain.runner.partition.shared_weight import SharedWeight
 
 

@@ -9,9 +9,9 @@ import torch
 
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError, check_flag, check_whole
+from pipetrain.engine.files import strict_json
 from pipetrain.engine.models.cuts import unit_starts
 from pipetrain.engine.processes import usable_cores
-from pipetrain.files import strict_json
 from pipetrain.planning.costs.memory import MemoryModel
 from pipetrain.planning.costs.topology import Topology, check_parts, core_notes, with_cores
 from pipetrain.planning.partition.automatic import AUTO, PlannedPartition, merge_layers

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.reporting.comparison.contenders import Contender, check_cut, cut_key, values_of
 from pipetrain.reporting.comparison.halving import Search
 from pipetrain.reporting.comparison.runs import FAILED, PlannedRun

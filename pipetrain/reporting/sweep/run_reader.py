@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.reporting.steps_to_loss import LossCurve
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, WALL_S, ComparedRun, Curve, Point
 from pipetrain.runner.tracking import summary

@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.files import strict_json
+from pipetrain.engine.files.json_reader import from_json
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.playback import MessageTimes, Slice, play
 from pipetrain.engine.program.steady_state import between_updates, peak_in_flight
 from pipetrain.engine.program.times import StageTimes
 from pipetrain.engine.schedules import Kind, Operation
-from pipetrain.files import strict_json
-from pipetrain.files.json_reader import from_json
 from pipetrain.reporting.timeline.panels import Box, Message, Panel, boxes, number, scale_times
 from pipetrain.runner.config.phases import PhaseSettings
 from pipetrain.runner.config.settings import Settings

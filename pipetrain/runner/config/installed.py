@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.files.regular_file import text_of
+from pipetrain.engine.files.regular_file import text_of
 from pipetrain.runner.config import plain_yaml
 from pipetrain.runner.config.schema import config_dir, register_schema
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipetrain.engine.executors.admission_gate import AdmissionGate
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch.stores import Board
 
 _NO_SIGNAL = 0

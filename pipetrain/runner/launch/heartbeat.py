@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from pipetrain.engine.errors import is_whole
+from pipetrain.engine.files import strict_json
 from pipetrain.engine.processes import machine_id
-from pipetrain.files import strict_json
 from pipetrain.runner.launch.stores import Board
 
 BEAT_SECONDS = 0.5

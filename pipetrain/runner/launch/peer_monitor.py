@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing_extensions import override
 
 from pipetrain.engine.errors import is_whole
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch import process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.runner.launch.heartbeat import (

@@ -5,8 +5,8 @@ import importlib
 import os
 import signal
 
+from pipetrain.engine.libraries.imports import gc_paused
 from pipetrain.engine.processes import die_with_parent
-from pipetrain.libraries.imports import gc_paused
 from pipetrain.runner.launch import fork_server
 
 _MODULES = (

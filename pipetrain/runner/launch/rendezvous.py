@@ -21,7 +21,7 @@ from pipetrain.engine.executors.messages.transport import (
     set_environment,
     use_interface,
 )
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch import master
 from pipetrain.runner.launch.agreement import agree
 from pipetrain.runner.launch.stores import Board, SignedStore, shared_key

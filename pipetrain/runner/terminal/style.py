@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.libraries.imports import gc_paused
+from pipetrain.engine.libraries.imports import gc_paused
 from pipetrain.runner.tracking.files import write_whole
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

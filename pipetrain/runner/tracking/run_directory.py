@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.files.regular_file import text_of
+from pipetrain.engine.files.regular_file import text_of
 from pipetrain.runner.config import plain_yaml
 from pipetrain.runner.config.composition import choices_made
 from pipetrain.runner.tracking import files

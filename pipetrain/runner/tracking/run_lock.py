@@ -19,8 +19,8 @@ from typing import Self
 from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.files import strict_json
-from pipetrain.files.regular_file import descriptor_of
+from pipetrain.engine.files import strict_json
+from pipetrain.engine.files.regular_file import descriptor_of
 
 NAME = ".lock"
 SIGN_OF_LIFE_SECONDS = 30.0

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pipetrain.engine.errors import ConfigError, one_line
+from pipetrain.engine.files import strict_json
 from pipetrain.engine.tensors import dense
-from pipetrain.files import strict_json
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory
 

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipetrain.engine.files import strict_json
+from pipetrain.engine.files.regular_file import text_of
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.times import TimeSpan
 from pipetrain.engine.program.trace import TracedList
 from pipetrain.engine.program.weight_reads import staleness
 from pipetrain.engine.schedules import Kind, Operation
-from pipetrain.files import strict_json
-from pipetrain.files.regular_file import text_of
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory
 

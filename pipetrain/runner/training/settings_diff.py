@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 from typing_extensions import override
 
 from pipetrain.engine.errors import as_configured
+from pipetrain.engine.files import strict_json
 from pipetrain.engine.schedules.base import Family
-from pipetrain.files import strict_json
 from pipetrain.runner.config.choices import choice_of, names_of_family
 from pipetrain.runner.config.schema import TARGET, leaves, schema
 from pipetrain.runner.config.settings import Settings

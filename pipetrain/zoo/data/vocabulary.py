@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipetrain.engine.errors import ConfigError, check_whole, one_line
-from pipetrain.files.cache import cached_array, cached_file, write_cached
+from pipetrain.engine.files.cache import cached_array, cached_file, write_cached
 
 Ids = NDArray[np.int32]
 """Token ids, (tokens,)."""

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.libraries import torchvision_import
 from pipetrain.engine.models.chain import LayerChain
-from pipetrain.libraries import torchvision_import
 from pipetrain.runner.config.choices import section
 from pipetrain.zoo.models import gpt
 

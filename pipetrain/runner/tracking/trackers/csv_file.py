@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.tracking.callbacks import Callback, RunInfo
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.records import Record, read_records

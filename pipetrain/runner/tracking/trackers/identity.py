@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.engine.failure import relative_to_cwd
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory
 

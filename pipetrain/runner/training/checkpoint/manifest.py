@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipetrain.engine.files import strict_json
 from pipetrain.engine.processes import usable_cores
-from pipetrain.files import strict_json
 from pipetrain.runner.tracking.files import naming, sync
 
 NAME = "manifest.json"

@@ -12,7 +12,7 @@ from typing import Any
 from pipetrain.data.interface import DataSet
 from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.config.schema import CheckpointConfig
 from pipetrain.runner.tracking.evaluations import lower_is_better
 from pipetrain.runner.tracking.run_directory import RunDirectory

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from pipetrain.engine.executors.hooks import RunHooks
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.runner.tracking.files import naming, sync
 from pipetrain.runner.tracking.host_copies import host_copies
 from pipetrain.runner.tracking.run_directory import RunDirectory

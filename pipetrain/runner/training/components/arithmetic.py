@@ -9,8 +9,8 @@ from dataclasses import replace
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import Phase
+from pipetrain.engine.files.cache import private_folder
 from pipetrain.engine.schedules import ListSchedule
-from pipetrain.files.cache import private_folder
 from pipetrain.runner.config.schema import TrainConfig
 
 _COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"

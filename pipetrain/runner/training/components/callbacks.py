@@ -1,7 +1,7 @@
 """The callbacks of a run: its trackers, then those of `callbacks`."""
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.libraries.imports import require
+from pipetrain.engine.libraries.imports import require
 from pipetrain.runner.config.checks import TRACKERS
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.settings import Settings

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from pipetrain.data.interface import MapStyle
 from pipetrain.engine.errors import ConfigError, is_whole, one_line
+from pipetrain.engine.files.regular_file import descriptor_of
 from pipetrain.engine.tensors import Tensors
-from pipetrain.files.regular_file import descriptor_of
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.files.regular_file import opened
+from pipetrain.engine.files.regular_file import opened
 from pipetrain.zoo.data.images.common import CropFlip, ImageDataset, LabelledImages, Normalize, image_size
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -7,8 +7,8 @@ from importlib import resources
 from pathlib import Path
 
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.files.regular_file import opened
 from pipetrain.engine.number_range import NumberRange
-from pipetrain.files.regular_file import opened
 from pipetrain.zoo.data.text.language import LanguageData, language_data
 
 MOST_BYTES = 10**9

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pipetrain.engine.errors import ConfigError, check_whole, is_whole, one_line
-from pipetrain.files import strict_json
+from pipetrain.engine.files import strict_json
 from pipetrain.zoo.data.text.language import CarriedWindows, LanguageData, Windows
 from pipetrain.zoo.data.vocabulary import CharacterVocabulary, TokenizerVocabulary, Vocabulary
 

@@ -5,8 +5,8 @@ from datetime import date, timedelta
 from functools import cache
 
 from pipetrain.engine.errors import check_whole
+from pipetrain.engine.libraries.imports import require
 from pipetrain.engine.seeding import key
-from pipetrain.libraries.imports import require
 from pipetrain.zoo.data.translation.dataset import TranslationDataset
 
 _TRAIN, _EVAL = range(2)

@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError, check_whole, one_line
-from pipetrain.libraries.imports import require
+from pipetrain.engine.libraries.imports import require
 from pipetrain.zoo.data.text.text_files import MOST_BYTES, read_text
 from pipetrain.zoo.data.video.captions import CaptionDataset
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipetrain.files.cache import private_folder
+from pipetrain.engine.files.cache import private_folder
 
 
 def test_private_folder_is_closed_to_others_even_if_it_was_open(tmp_path, monkeypatch):
