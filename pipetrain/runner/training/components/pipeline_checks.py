@@ -49,7 +49,7 @@ def check_executor(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> N
         ConfigError: it cannot.
     """
     if plan.finegrained:
-        _check_finegrained(settings, phases)
+        _check_finegrained(settings)
     if not settings.executor.simulated:
         _check_distributed(settings, phases)
 
@@ -152,15 +152,8 @@ def _check_staleness_gradient(settings: Settings, chain: LayerChain, plan: Plan,
         raise ConfigError(f"{given}: {why}; leave it out for this model")
 
 
-def _check_finegrained(settings: Settings, phases: Sequence[Phase]) -> None:
+def _check_finegrained(settings: Settings) -> None:
     train = settings.train
-    for phase, chosen in zip(phases, settings.phases, strict=True):
-        if phase.rules.placement.several or phase.rules.schedule.splits_backward:
-            with naming_phase(chosen.number):
-                raise ConfigError(
-                    f"schedule={phase.rules.schedule.name}: partition=finegrained has one stage in each process, which "
-                    "does its backward at once; schedule=1f1b or 1f1b_flush does, too"
-                )
     if not settings.executor.simulated:
         raise ConfigError("partition=finegrained cuts layers apart, which only executor=simulated can run")
     if settings.trace:
