@@ -21,9 +21,11 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.autograd.graph import _engine_run_backward, get_gradient_edge
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 import pipetrain
@@ -35,8 +37,9 @@ APIS = {
     # torch
     "_storage_Use_Count": "which memory of weights is free (weights)",
     "_C": "torch's namespace of _storage_Use_Count",
-    "_autograd": "the same of _top_saved_tensors_default_hooks",
+    "_autograd": "torch's namespace of _top_saved_tensors_default_hooks",
     "_top_saved_tensors_default_hooks": "calls inside a layer that checkpoints itself",
+    "_engine_run_backward": "torch.autograd.grad and backward without their checks",
     "_compiled_call_impl": "layers that the user compiled in place",
     "_cdata": "the identity of a storage",
     "_version": "changes in place",
@@ -239,6 +242,47 @@ def test_normalizing_layers_have_one_base():
         assert issubclass(kind, _BatchNorm)
     assert issubclass(_BatchNorm, _NormBase)
     assert issubclass(nn.InstanceNorm2d, _NormBase)
+
+
+def test_module_calls_the_forward_among_its_own_attributes():
+    layer = nn.Linear(2, 2)
+    vars(layer)["forward"] = lambda x: x + 1
+    assert layer(torch.zeros(2)).tolist() == [1, 1]
+    del vars(layer)["forward"]
+    assert layer(torch.zeros(2)).requires_grad
+
+
+# -- backward ---------------------------------------------------------------------------------------------------------
+
+
+def test_layer_that_checkpoints_itself_has_hooks_of_saved_tensors():
+    def hooks(ignores_tracing=False):  # noqa: FBT002  (torch takes it by position)
+        return torch._C._autograd._top_saved_tensors_default_hooks(ignores_tracing)
+
+    found = []
+    checkpoint(lambda x: found.append(hooks()) or x * 2, torch.ones(1, requires_grad=True), use_reentrant=False)
+    assert found[0] is not None
+    assert hooks() is None
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_engine_runs_a_backward_from_edges_to_some_leaves(adds):
+    layer, x, gradient = nn.Linear(2, 2), torch.ones(3, 2, requires_grad=True), torch.ones(3, 2)
+    output = layer(x)
+    wanted = torch.autograd.grad(output, layer.weight, gradient, retain_graph=True)
+    keeps_graph, creates_graph, allows_unreachable = True, False, True
+    found = _engine_run_backward(
+        (get_gradient_edge(output),),
+        (gradient,),
+        keeps_graph,
+        creates_graph,
+        (layer.weight,),
+        allows_unreachable,
+        accumulate_grad=adds,
+    )
+    assert torch.equal(layer.weight.grad if adds else found[0], wanted[0])
+    assert x.grad is None
+    assert layer.bias.grad is None
 
 
 # -- recording --------------------------------------------------------------------------------------------------------

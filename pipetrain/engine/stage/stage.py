@@ -22,7 +22,7 @@ from pipetrain.engine.stage.measurements import ActivationBytes
 from pipetrain.engine.stage.module import MicrobatchId, StageModule, non_leaf_inputs
 from pipetrain.engine.stage.recurrent_state import State
 from pipetrain.engine.stage.saved_tensors import CastRecognition, ForwardGraph, SavedTensors
-from pipetrain.engine.stage.split_backward import SplitLayers
+from pipetrain.engine.stage.split_layers import SplitLayers
 from pipetrain.engine.tensors import Tensors, storage_pointers
 from pipetrain.engine.weights.versions import WeightVersion
 
