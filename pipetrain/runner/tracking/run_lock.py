@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Self
 
 from typing_extensions import override
 
@@ -26,9 +25,9 @@ NAME = ".lock"
 SIGN_OF_LIFE_SECONDS = 30.0
 DEAD_SECONDS = 300.0
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.05
-_CONTENDED = (errno.EAGAIN, errno.EACCES)
-_NO_FILE = (errno.ELOOP, errno.ENXIO)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+_kept: dict[int, Path] = {}  # the locks of this process, by descriptor
 
 
 @dataclass(frozen=True)
@@ -67,52 +66,58 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: another process has the lock, or the folder cannot be written to.
     """
+    path = folder / NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = _take(folder / NAME)
+        descriptor = _take(path)
     except OSError as error:
-        if error.errno in _NO_FILE:
-            raise ConfigError(f"{folder / NAME}: is not a regular file; remove it") from error
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise ConfigError(f"{path}: is not a regular file; remove it") from error
         raise ConfigError(f"{folder}: a run cannot write here ({error.strerror})") from error
     ended = threading.Event()
-    alive = threading.Thread(target=file.show_life, args=(ended,), name="lock", daemon=True)
+    alive = threading.Thread(target=_show_life, args=(descriptor, ended), name="lock", daemon=True)
     alive.start()
-    _kept.add(file)
+    _kept[descriptor] = path
     try:
         yield
     finally:
         ended.set()
         alive.join()
-        _kept.discard(file)
-        file.remove()
-        file.close()
+        del _kept[descriptor]
+        _remove(path, descriptor)
+        os.close(descriptor)
 
 
 def owner_of(folder: Path) -> Owner | None:
     """Owner of the run in a folder; None if there is no run."""
     try:
-        file = _LockFile.opened(folder / NAME, os.O_RDONLY)
+        descriptor = descriptor_of(folder / NAME, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return None
-    with contextlib.closing(file):
-        return file.other_owner(fcntl.LOCK_SH)
+    try:
+        return _other_owner(folder, descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
 
 
-def _take(path: Path) -> "_LockFile":
-    """Locks the file, and returns it.
+def free_all() -> None:
+    """Frees the locks of a process that is about to exit: other machines would take them for a live process's locks."""
+    for descriptor, path in _kept.copy().items():
+        with contextlib.suppress(OSError):
+            _remove(path, descriptor)
 
-    Raises:
-        ConfigError: another process has the lock.
-    """
+
+def _take(path: Path) -> int:
+    """The descriptor of the locked file; a link or a pipe, which may come with an untrusted folder, raises OSError."""
     owner = _UNKNOWN
     for _ in range(_ATTEMPTS):  # a process that merely looks at a lock has it for a moment
-        file = _LockFile.opened(path, os.O_RDWR | os.O_CREAT)
-        other = file.other_owner(fcntl.LOCK_EX)
-        if other is None and file.is_in_place():
-            os.ftruncate(file.descriptor, 0)
-            os.pwrite(file.descriptor, json.dumps(asdict(Owner())).encode(), 0)
-            return file
-        file.close()
+        descriptor = descriptor_of(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        other = _other_owner(path.parent, descriptor, fcntl.LOCK_EX)
+        if other is None and _is_in_place(path, descriptor):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(asdict(Owner())).encode(), 0)
+            return descriptor
+        os.close(descriptor)
         owner = other or owner
         if owner.elsewhere:
             break
@@ -123,92 +128,64 @@ def _take(path: Path) -> "_LockFile":
     raise ConfigError(text)
 
 
-@dataclass(frozen=True)
-class _LockFile:
-    """An open lock file; the operating system's lock on it ends when it is closed."""
+def _other_owner(folder: Path, descriptor: int, kind: int) -> Owner | None:
+    """The other owner of the lock; None if this process now has it, until the descriptor is closed."""
+    try:
+        owner = Owner(**strict_json.loads(os.pread(descriptor, 1000, 0)))
+    except (ValueError, TypeError):
+        owner = None
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return owner or _UNKNOWN
+        if error.errno not in _UNSUPPORTED:
+            raise
+        _say_unlocked(folder)
+    else:
+        if owner is not None and not owner.elsewhere:
+            return None
+    # another machine, or a file system without locks: the content of the file decides
+    return None if owner is None or _is_silent(folder, descriptor) else owner
 
-    path: Path
-    descriptor: int
 
-    @classmethod
-    def opened(cls, path: Path, flags: int) -> Self:
-        """Opens the file.
+def _is_silent(folder: Path, descriptor: int) -> bool:
+    # a file's times are those of the machine that it lies on, so its age is measured by a new file there
+    try:
+        with tempfile.TemporaryFile(dir=folder) as new:
+            return os.fstat(new.fileno()).st_mtime - os.fstat(descriptor).st_mtime > DEAD_SECONDS
+    except OSError:
+        return False
 
-        Raises:
-            OSError: it cannot be opened, or is a link or a pipe, which may come with an untrusted directory.
-        """
-        return cls(path, descriptor_of(path, flags | os.O_NOFOLLOW))
 
-    def close(self) -> None:
-        os.close(self.descriptor)
+def _show_life(descriptor: int, ended: threading.Event) -> None:
+    while not ended.wait(SIGN_OF_LIFE_SECONDS):
+        with contextlib.suppress(OSError):  # a disk that fails ends the run where it is needed, not here
+            os.utime(descriptor)
 
-    def other_owner(self, kind: int) -> Owner | None:
-        """The other owner of the lock; None if this process now has it."""
-        try:
-            owner = Owner(**strict_json.loads(os.pread(self.descriptor, 1000, 0)))
-        except (ValueError, TypeError):
-            owner = None
-        try:
-            fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in _CONTENDED:
-                return owner or _UNKNOWN
-            if error.errno not in _UNSUPPORTED:
-                raise
-            _say_unlocked(str(self.path.parent))
-        else:
-            if owner is not None and not owner.elsewhere:
-                return None
-        # another machine, or a file system without locks: the content of the file decides
-        return None if owner is None or self._is_silent() else owner
 
-    def _is_silent(self) -> bool:
-        # a file's times are those of the machine that it lies on, so its age is measured by a new file there
-        try:
-            with tempfile.TemporaryFile(dir=self.path.parent) as new:
-                age = os.fstat(new.fileno()).st_mtime - os.fstat(self.descriptor).st_mtime
-        except OSError:
-            return False
-        return age > DEAD_SECONDS
+def _is_in_place(path: Path, descriptor: int) -> bool:
+    """True if the path still leads to the open file, which owners remove at their end."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
-    def is_in_place(self) -> bool:
-        """True if the path still leads to the open file, which owners remove at their end."""
-        try:
-            return os.path.samestat(self.path.stat(), os.fstat(self.descriptor))
-        except FileNotFoundError:
-            return False
 
-    def remove(self) -> None:
-        """Removes the file, unless it has been replaced by another process's."""
-        if self.is_in_place():
-            self.path.unlink()
-
-    def show_life(self, ended: threading.Event) -> None:
-        """Renews the file's time until the event is set."""
-        while not ended.wait(SIGN_OF_LIFE_SECONDS):
-            with contextlib.suppress(OSError):  # a disk that fails ends the run where it is needed, not here
-                os.utime(self.descriptor)
+def _remove(path: Path, descriptor: int) -> None:
+    if _is_in_place(path, descriptor):  # not replaced by another process's
+        path.unlink()
 
 
 @cache
-def _say_unlocked(folder: str) -> None:
+def _say_unlocked(folder: Path) -> None:
     line = f"{folder}: this file system has no locks; do not start two runs here at the same moment"
     print(f"pipetrain: warning: {one_line(line)}", file=sys.stderr, flush=True)
 
 
-_kept: set[_LockFile] = set()
-
-
-def free_all() -> None:
-    """Frees the locks of a process that is about to exit: other machines would take them for a live process's locks."""
-    for file in _kept.copy():
-        with contextlib.suppress(OSError):
-            file.remove()
-
-
 def _close_in_child() -> None:
     while _kept:  # none is left to a child of this one, where the number may be another file's
-        _kept.pop().close()
+        os.close(_kept.popitem()[0])
 
 
 # a worker of the data loader, forked from this process, would keep the lock for as long as it lives
