@@ -6,7 +6,7 @@ from typing import Any
 
 from pipetrain.data.splits import class_names, in_tensors
 from pipetrain.engine.errors import ConfigError, DataError, RunError
-from pipetrain.engine.failure import USERS_ERRORS, described
+from pipetrain.engine.failure import described
 
 _TARGETS = ("labels", "label", "target", "targets", "y")
 """Usual keys of the target in samples that are dicts."""
@@ -20,7 +20,7 @@ def naming_errors(what: str) -> Iterator[None]:
         yield
     except _OUR_WORDS:
         raise
-    except USERS_ERRORS as error:
+    except (Exception, SystemExit) as error:  # no GeneratorExit: by that Python ends this very function after Ctrl-C
         raise DataError(f"dataset: {what}: {described(error)}") from error
 
 

@@ -74,6 +74,9 @@ run partition=explicit partition.boundaries=[3,3]     partition.boundaries=\[3, 
 run optimizer=custom optimizer._target_=torch.optim.Rprop +optimizer.lr=1   Rprop .*SGD, Adam, AdamW
 run optimizer=adam +optimizer.amsgrad=true            optimizer.amsgrad=true
 run optimizer.lrr=1                                   optimizer.lrr
+run train.epoch=1                                     train.epoch=1: no such setting; did you mean train.epochs
+run model=lenet5 model.strict=maybe                   model.strict=maybe: true or false
+run model=lenet5 model.weights=absent.pt              model.weights=absent.pt: No such file
 run +optimizer.lrr=1                                  optimizer.*lrr
 run model=custom                                      model._target_
 run lr_schedule=multistep                             lr_schedule.milestones

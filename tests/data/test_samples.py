@@ -8,8 +8,8 @@ import torch
 from support.named_samples import Dicts
 
 from pipetrain.data.fetch import Fetch
-from pipetrain.data.samples import NamedSamples
-from pipetrain.engine.errors import ConfigError
+from pipetrain.data.samples import NamedSamples, naming_errors
+from pipetrain.engine.errors import ConfigError, DataError
 
 
 class Pairs(Dicts):
@@ -59,3 +59,11 @@ def test_dict_without_named_target_is_refused_at_first_read():
     message = r"sample \d must be .* not a dict of pixels, mask, labels; dataset.target_key=labels makes labels"
     with pytest.raises(ConfigError, match=message):
         Fetch(Dicts(), 0, inputs=True, targets=True)(0, [0])
+
+
+def test_what_code_of_a_data_set_raises_is_an_error_of_the_data_unless_python_ends_a_context():
+    for raised in (KeyError("x"), SystemExit(3)):
+        with pytest.raises(DataError, match=r"^dataset: sample 0: "), naming_errors("sample 0"):
+            raise raised
+    with pytest.raises(GeneratorExit), naming_errors("sample 0"):
+        raise GeneratorExit

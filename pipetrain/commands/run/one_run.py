@@ -183,8 +183,7 @@ def _check_launcher(job: "Job") -> None:
             f"torchrun takes --max-restarts={restarts}"
         )
     if size != placement.num_processes:
-        needed = "as many" if placement.num_processes == job.num_stages else str(placement.num_processes)
         asked = f"partition.stages={job.num_stages}"
         if job.plan.replicas is not None:
             asked = f"partition.replicas={list(job.plan.replicas)}"
-        raise ConfigError(f"WORLD_SIZE={size}: {asked} needs {needed} processes")
+        raise ConfigError(f"WORLD_SIZE={size}: {asked} needs {placement.num_processes} processes")

@@ -74,9 +74,12 @@ def prepared(
     with status("preparing the run", hidden=not (leads and shows)):
         # from here on torch is needed, which takes seconds to import
         with gc_paused("torch"):
+            from pipetrain.runner.launch.open_files import check_open_files
             from pipetrain.runner.training.preflight import prepare
 
-        return replace(prepare(settings, run), sweep=sweep)
+        job = replace(prepare(settings, run), sweep=sweep)
+        check_open_files(job)
+        return job
 
 
 def _with_restart(settings: "Settings", run: RunDirectory) -> "Settings":

@@ -5,7 +5,8 @@ import math
 import os
 import resource
 
-from pipetrain.engine.errors import RunError
+from pipetrain.engine import outer_launcher
+from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.launch import master
 from pipetrain.runner.training.job import Job
 
@@ -13,25 +14,37 @@ _EXHAUSTED = "Too many open files"
 """Text of the system's error, which libraries put in errors of any class."""
 _BESIDES = 64
 """Files of the run, its data and its libraries."""
+_LARGER = "a larger limit, by ulimit -n where the run starts, works"
 
 
-def allow_open_files(job: Job, process: int) -> None:
-    """Raises the soft limit of this process to the hard one.
+def raise_limit() -> None:
+    """Raises the soft limit of this process to the hard one."""
+    with contextlib.suppress(ValueError, OSError):  # some systems set less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_most(), _most()))
+
+
+def check_open_files(job: Job) -> None:
+    """Checks the hard limit, which workers that this process starts inherit, or else its own part of the run.
 
     Raises:
-        RunError: the limit is too low for its connections.
+        ConfigError: it is too low for the connections of a process.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems set less than they say
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    needed = _BESIDES + _connections(job, process)
-    if resource.RLIM_INFINITY != _limit() < needed:
-        raise RunError(f"process {process} needs {needed} files and connections; {_hint()}")
+    if job.settings.executor.simulated:
+        return
+    processes = [int(os.environ["RANK"])] if outer_launcher.is_present() else range(job.placement.num_processes)
+    needed, process = max((_BESIDES + _connections(job, process), process) for process in processes)
+    if resource.RLIM_INFINITY != _most() < needed:
+        raise ConfigError(
+            f"partition.stages={job.num_stages}: process {process} needs {needed} files and connections, and may have "
+            f"{_most()} open; {_LARGER}"
+        )
 
 
 def explained(line: str) -> str | None:
     """The line of an error of too many open files, with the limit; None for any other error."""
-    return f"{line}; {_hint()}" if _EXHAUSTED in line else None
+    if _EXHAUSTED not in line:
+        return None
+    return f"{line}; this process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} open; {_LARGER}"
 
 
 def _connections(job: Job, process: int) -> int:
@@ -47,9 +60,5 @@ def _connections(job: Job, process: int) -> int:
     return 2 * neighbors + collects + (2 * every if hosts_store else 0)
 
 
-def _hint() -> str:
-    return f"this process may have {_limit()} open; a larger limit, by ulimit -n where the run starts, works"
-
-
-def _limit() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+def _most() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[1]

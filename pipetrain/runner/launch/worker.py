@@ -156,12 +156,7 @@ def main(
     """
     keep_freed_memory()
     activity = watchdog.activity
-    try:
-        open_files.allow_open_files(job, watchdog.process)
-    except RunError as error:
-        if folder is not None:  # else the run directory may be another one
-            _leave_note(job.run, watchdog.process, error)
-        raise
+    open_files.raise_limit()
     try:
         with activity.wait("the other processes"):
             job, start, transport = join(job, folder)

@@ -366,7 +366,7 @@ def test_only_the_first_process_of_an_outer_launcher_writes_to_the_run_directory
     ("words", "size", "named"),
     [
         ("executor.name=simulated", "2", "executor=simulated runs in one process"),
-        ("executor.name=distributed", "3", "WORLD_SIZE=3: "),
+        ("executor.name=distributed", "3", "WORLD_SIZE=3: partition.stages=2 needs 2 processes\n"),
         ("executor.name=distributed launch.max_restarts=2", "2", "launch.max_restarts=2: "),
     ],
 )

@@ -5,9 +5,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from support.worker_pool import job
+from support.worker_pool import job, on
 
-from pipetrain.engine.errors import RunError
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules import Placement
 from pipetrain.runner.launch import open_files
 
@@ -26,13 +26,14 @@ def limits(monkeypatch):
 
 
 def of_stages(tmp_path, counts):
-    made = job(tmp_path, "pipedream", 2)
+    made = on("distributed", job(tmp_path, "pipedream", 2))
     placement = Placement(tuple((r,) for r, count in enumerate(counts) for _ in range(count)))
-    return replace(made, plan=SimpleNamespace(stages=counts, replicas=counts), placement=placement)
+    plan = SimpleNamespace(stages=counts, replicas=counts)
+    return replace(made, plan=plan, placement=placement)
 
 
-def test_soft_limit_is_raised_to_the_hard_one(tmp_path, limits):
-    open_files.allow_open_files(of_stages(tmp_path, (1, 1)), 0)
+def test_soft_limit_is_raised_to_the_hard_one(limits):
+    open_files.raise_limit()
     assert limits == [1024, 1024]
 
 
@@ -47,13 +48,18 @@ def test_soft_limit_is_raised_to_the_hard_one(tmp_path, limits):
     ],
     ids=["one of many", "collects weights", "hub", "replica", "replica of a pipeline"],
 )
-def test_limit_below_the_connections_of_a_process_is_named(tmp_path, limits, counts, process, allowed):
+def test_limit_below_the_connections_of_a_process_is_named(tmp_path, limits, monkeypatch, counts, process, allowed):
     made = of_stages(tmp_path, counts)
+    monkeypatch.setenv("RANK", str(process))
     if allowed:
-        open_files.allow_open_files(made, process)
+        open_files.check_open_files(made)
         return
-    with pytest.raises(RunError, match=rf"process {process} needs \d+ files.*may have {limits[1]} open.*ulimit -n"):
-        open_files.allow_open_files(made, process)
+    said = rf"process {process} needs \d+ files.*may have {limits[1]} open.*ulimit -n"
+    with pytest.raises(ConfigError, match=said):
+        open_files.check_open_files(made)
+    monkeypatch.delenv("RANK")  # the largest need of all
+    with pytest.raises(ConfigError, match=rf"^partition.stages={len(counts)}: process {made.placement.of_last_stage} "):
+        open_files.check_open_files(made)
 
 
 @pytest.mark.usefixtures("limits")
@@ -61,11 +67,13 @@ def test_first_process_also_hosts_the_store_unless_torchrun_does(tmp_path, monke
     made = of_stages(tmp_path, (1,) * 500)
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    open_files.allow_open_files(made, 0)
+    monkeypatch.setenv("RANK", "0")
+    open_files.check_open_files(made)
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
-    with pytest.raises(RunError, match="process 0"):
-        open_files.allow_open_files(made, 0)
-    open_files.allow_open_files(made, 1)
+    with pytest.raises(ConfigError, match="process 0"):
+        open_files.check_open_files(made)
+    monkeypatch.setenv("RANK", "1")
+    open_files.check_open_files(made)
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ gpipe model._target_=HERE.complex_one -> model: 0.phase
 gpipe model._target_=HERE.sparse -> model: 1 has sparse=True
 gpipe model._target_=HERE.uncopied -> KeyError: 'one of a kind'
 gpipe model.untie=maybe -> model.untie=maybe
-gpipe optimizer.lr=null -> optimizer.lr is not set
+gpipe optimizer.lr=null -> optimizer.lr=null: learning-rate schedules scale it; set a rate
 gpipe optimizer._target_=torch.optim.LBFGS optimizer.lr=0.1 -> optimizer._target_=torch.optim.LBFGS
 naive_async optimizer._target_=torch.optim.SparseAdam optimizer.lr=0.1 -> optimizer._target_=torch.optim.SparseAdam
 gpipe optimizer.groups=[{match:1.cnv.*}] -> optimizer.groups[0].match=1.cnv.*

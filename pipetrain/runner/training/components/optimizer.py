@@ -28,7 +28,7 @@ def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], floa
     """
     base = settings.optimizer.lr
     if base is None:
-        raise ConfigError("optimizer.lr is not set; learning-rate schedules scale it: optimizer.lr=0.01")
+        raise ConfigError("optimizer.lr=null: learning-rate schedules scale it; set a rate, such as optimizer.lr=0.01")
     target = settings.lr_schedule
     if scheduler := settings.torch_scheduler:
         ours = {name: target.options[name] for name in ("unit", "warmup") if name in target.options}

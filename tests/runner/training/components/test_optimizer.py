@@ -242,7 +242,7 @@ def test_rate_is_the_optimizers_scaled_by_its_schedule():
     factors = [chosen.lr_schedule.build().factor(step, 4, 4) for step in range(4)]
     assert [rate(step) for step in range(4)] == [0.5 * factor for factor in factors]
     assert factors[0] > factors[-1]
-    with pytest.raises(ConfigError, match=r"optimizer.lr is not set; .*: optimizer.lr=0.01"):
+    with pytest.raises(ConfigError, match=r"optimizer.lr=null: .*, such as optimizer.lr=0.01"):
         build_rate(settings("gpipe", optimizer={"lr": None}), timetable_of(chosen, 4))
 
 
