@@ -187,8 +187,7 @@ class TrainingSession:
         job, hooks, stages = self._job, self._executor.hooks, self._executor.stages
         if job.resume is not None:
             hooks.on_progress(f"loading {job.resume.name}")
-            for stage in stages:
-                contents.restore(stage, job.resume, self.trainer.state.step)
+            contents.restore(stages, job.resume, self.trainer.state.step)
         elif job.initial_weights is not None:
             hooks.on_progress(f"loading {job.initial_weights.path.name}")
             for stage in stages:

@@ -184,12 +184,19 @@ def test_nonpredicting_method_checkpoints_hold_no_gradient(tmp_path):
 
 def test_statistic_of_another_package_has_the_names_of_the_weights_and_loads_into_another_partition(tmp_path):
     changes = {**POLYAK, "checkpoint": {"every_epochs": 1}}
-    simulated(job(tmp_path / "two", "naive_async", 2, **changes))
-    half = store.checkpoints(tmp_path / "two")[0]
+    whole = simulated(job(tmp_path / "two", "naive_async", 2, **changes))
+    assert bits(simulated(job(tmp_path / "plain", "naive_async", 2))) != bits(whole)
+    half, end = store.checkpoints(tmp_path / "two")
     found = contents.load_tensors(half, Kind.STATISTIC)
     assert {key for values in found.values() for key in values} == {"polyak"}
     assert found.keys() == contents.load_tensors(half, Kind.OPTIMIZER).keys()
-    assert simulated(job(tmp_path / "three", "naive_async", 3, resume=half, **changes))["steps"] == 12
+    simulated(job(tmp_path / "three", "naive_async", 3, resume=half, **changes))
+    folders = half, end, store.checkpoints(tmp_path / "three")[-1]
+    counts = [
+        {int(values["polyak"][-1]) for values in contents.load_tensors(folder, Kind.STATISTIC).values()}
+        for folder in folders
+    ]
+    assert counts == [{7}, {13}, {13}], "of versions"
 
 
 @pytest.mark.slow

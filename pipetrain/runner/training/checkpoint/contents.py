@@ -1,6 +1,6 @@
 """The tensors of a checkpoint, loaded by name, into any partition."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -30,29 +30,25 @@ def check_state(chain: LayerChain) -> None:
             )
 
 
-def load_tensors(folder: Path, kind: Kind, names: Collection[str] | None = None) -> Saved:
-    """The tensors of one kind, of all or of some `names`, on the CPU: weight, buffer, layer or series -> key -> tensor.
+def load_tensors(folder: Path, kind: Kind) -> Saved:
+    """The tensors of one kind, on the CPU: weight, buffer, layer or series -> key -> tensor.
 
-    Only files that hold one of them are opened.
+    Their memory is the files, mapped: nothing is read before it is used. Only files that hold one of them are opened.
 
     Raises:
         ConfigError: a file holds something else.
     """
-    return _copied(_mapped(folder, kind, names))
+    return _of_kinds(folder, [kind])[0]
 
 
-def _copied(saved: Saved) -> Saved:
-    return {of: {key: tensor.clone() for key, tensor in values.items()} for of, values in saved.items()}
-
-
-def _mapped(folder: Path, kind: Kind, names: Collection[str] | None = None) -> Saved:
-    """As `load_tensors`, of which nothing is read before it is used."""
+def _of_kinds(folder: Path, kinds: Sequence[Kind], names: Collection[str] | None = None) -> list[Saved]:
     places = {
         str(name): path
         for name, path in _places(folder).items()
-        if name.kind is kind and (names is None or name.of in names)
+        if name.kind in kinds and (names is None or name.of in names)
     }
-    return selected(dict(tensor_file.mapped(places)), kind)
+    tensors = dict(tensor_file.mapped(places))
+    return [selected(tensors, kind) for kind in kinds]
 
 
 def _places(folder: Path) -> dict[TensorName, Path]:
@@ -70,17 +66,22 @@ def _places(folder: Path) -> dict[TensorName, Path]:
     return found
 
 
-def restore(stage: BaseStage, folder: Path, step: int) -> None:
-    """Loads a checkpoint's weights, buffers, averages, optimizer state, statistics and carried state into a stage.
+def restore(stages: Iterable[BaseStage], folder: Path, step: int) -> None:
+    """Loads a checkpoint's weights, buffers, averages, optimizer state, statistics and carried state into stages.
 
-    Only files that hold some of it are opened, each once. Averages that the checkpoint does not hold start with its
-    weights. If no stage had the same layers, the loss scale is the smallest in these files.
+    Only files that hold some of it are opened, once for each stage. Averages that the checkpoint does not hold start
+    with its weights. If no stage had the same layers, the loss scale is the smallest in these files.
 
     Raises:
         ConfigError: the checkpoint was saved from another model.
     """
-    held = {*stage.full_names.values(), *stage.carried.names, stage.layers}
     places = _places(folder)
+    for stage in stages:
+        _restore(stage, places, step, f"resume={folder}")
+
+
+def _restore(stage: BaseStage, places: Mapping[TensorName, Path], step: int, source: str) -> None:
+    held = {*stage.full_names.values(), *stage.carried.names, stage.layers}
     files = {path for name, path in places.items() if name.of in held}
     if stage.scaler is not None and not files:  # new layers without a tensor scale the gradients that pass through
         files = {*places.values()}
@@ -92,9 +93,12 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
     tensors = dict(tensor_file.mapped(needed))
 
     def load(kind: Kind, names: Collection[str] | None) -> Saved:
-        return _copied(selected(tensors, kind, names))
+        saved = selected(tensors, kind, names)
+        if kind in (Kind.MODEL, Kind.AVERAGE):
+            return saved  # the stage copies them; other tensors it may keep
+        return {of: {key: tensor.clone() for key, tensor in values.items()} for of, values in saved.items()}
 
-    restore_stage(stage, load, step, f"resume={folder}")
+    restore_stage(stage, load, step, source)
 
 
 def check_optimizer(folder: Path, settings: OptimizerSettings, device: str = "cpu") -> None:
@@ -103,12 +107,11 @@ def check_optimizer(folder: Path, settings: OptimizerSettings, device: str = "cp
     Raises:
         ConfigError: the optimizer needs other state.
     """
-    states = _mapped(folder, Kind.OPTIMIZER)
+    states, model = _of_kinds(folder, [Kind.OPTIMIZER, Kind.MODEL])
     if not states:
         return
-    model = mapped_state(folder)
     try:
-        try_step(settings, {name: model[name] for name in states}, states, device=device)
+        try_step(settings, {name: model[name][""] for name in states}, states, device=device)
     except ConfigError:
         raise
     except Exception as error:
@@ -123,18 +126,13 @@ def load_history(folder: Path) -> dict[str, Tensor]:
     return {f"{Kind.HISTORY}.{name}": values[""] for name, values in load_tensors(folder, Kind.HISTORY).items()}
 
 
-def model_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
-    """The whole model's weights and buffers; a tied one under its first name alone.
+def model_state(folder: Path, *, averaged: bool = False, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """The whole model's weights and buffers, or those of some names; a tied one under its first name alone.
 
-    With `averaged`, the averages of weights in place of those that have one.
+    With `averaged`, the averages of weights in place of those that have one. Their memory is as of `load_tensors`.
     """
-    return {name: tensor.clone() for name, tensor in mapped_state(folder, averaged=averaged).items()}
-
-
-def mapped_state(folder: Path, *, averaged: bool = False, names: Collection[str] | None = None) -> dict[str, Tensor]:
-    """As `model_state`, of all or of some names. The tensors' memory is the files, mapped."""
-    kinds = (Kind.MODEL, Kind.AVERAGE) if averaged else (Kind.MODEL,)
-    return {name: values[""] for kind in kinds for name, values in _mapped(folder, kind, names).items()}
+    kinds = [Kind.MODEL, Kind.AVERAGE] if averaged else [Kind.MODEL]
+    return {name: each[""] for saved in _of_kinds(folder, kinds, names) for name, each in saved.items()}
 
 
 def averages_of(folder: Path) -> float | None:
@@ -152,10 +150,7 @@ def averages_note(folder: Path, *, raw: bool) -> str | None:
 
 def named_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
     """The whole model's state dict under all the names that its own module has; `averaged` as in `model_state`."""
-    return _under_all_names(folder, model_state(folder, averaged=averaged))
-
-
-def _under_all_names(folder: Path, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    state = model_state(folder, averaged=averaged)
     aliases = store.load_progress(folder).get("aliases", {})
     return state | {name: state[first] for name, first in aliases.items() if first in state}
 
@@ -176,7 +171,7 @@ def check_model(folder: Path, chain: LayerChain) -> None:
     Raises:
         ConfigError: it was saved from another model.
     """
-    state = _under_all_names(folder, mapped_state(folder))
+    state = named_state(folder)
     expected = chain.module.state_dict()
     if wrong := set(expected) ^ set(state):
         raise ConfigError(f"{folder}: was saved from another model; only one of the two has {min(wrong)}")

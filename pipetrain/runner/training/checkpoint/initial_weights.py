@@ -175,7 +175,7 @@ def _read(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]
         OSError: it cannot be read.
     """
     if path.is_dir():
-        return contents.mapped_state(path, averaged=True, names=names)
+        return contents.model_state(path, averaged=True, names=names)
     if path.suffix != tensor_file.SUFFIX:
         return {name: tensor for name, tensor in _torch_load(path).items() if names is None or name in names}
     try:

@@ -65,7 +65,10 @@ def _write(path: Path, state: Mapping[str, Tensor], file_format: str) -> None:
             tensor_file.write(partial, state)
         else:
             buffer = io.BytesIO()
-            torch.save(dict(state), buffer)  # which reports a full disk unclearly when it writes the file itself
+            apart = {id(tensor): tensor.clone() for tensor in state.values()}  # not the whole file that is mapped
+            torch.save(
+                {name: apart[id(tensor)] for name, tensor in state.items()}, buffer
+            )  # which reports a full disk unclearly when it writes the file itself
             partial.write_bytes(buffer.getvalue())
         partial.replace(path)
     except OSError as error:

@@ -324,7 +324,7 @@ def test_weight_shared_by_stages_is_saved_once_and_restored(tmp_path):
     for stages in (1, 2, 3):
         built = build_stages(tied_model.build(1, 4), small_model.bounds(stages), TRAINING)
         for stage in built:
-            contents.restore(stage, folder, 2)
+            contents.restore([stage], folder, 2)
         holders = [stage for stage in built if SHARED in stage.state()]
         assert [stage.index for stage in holders] == sorted({0, stages - 1})
         assert all(torch.equal(stage.state()[SHARED], state[SHARED]) for stage in holders)
@@ -361,7 +361,7 @@ def test_loss_scale_is_of_same_stage_or_most_cautious(tmp_path):
     for number, factors in ((2, [64.0, 32.0]), (3, [64.0, 32.0, 32.0]), (1, [32.0])):
         built = build_stages(small_model.build(1, 4), small_model.bounds(number), training)
         for stage in built:
-            contents.restore(stage, folder, 3)
+            contents.restore([stage], folder, 3)
         assert [stage.scaler.scale for stage in built] == factors
 
 
