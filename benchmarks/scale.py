@@ -9,7 +9,6 @@ beyond, one thread plays them all in turn. Prints the table of docs/clusters.md.
 
 import argparse
 import datetime
-import json
 import os
 import resource
 import tempfile
@@ -18,10 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from rows import machine
+from counting_store import CountingStore
+from rows import machine, write
 from torch.distributed import HashStore, Store, TCPStore
 
 from pipetrain.engine.executors.admission_gate import AdmissionGate
@@ -37,47 +36,11 @@ from pipetrain.runner.launch.peer_monitor import PeerMonitor
 from pipetrain.runner.launch.stores import SignedStore
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
-RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "scale.json"
 WORKERS = (64, 512, 4096)
 MINIBATCHES = 5000
 PER_MACHINE = 8
 BEATS = 4
 HANG_SECONDS = 10.0
-
-
-@dataclass
-class Asked:
-    """Requests to a store, by one worker or by all."""
-
-    requests: int = 0
-    keys: int = 0
-
-
-class Counting:
-    """A store that counts what is asked of it."""
-
-    def __init__(self, store: Store, asked: Asked) -> None:
-        self._store, self._asked = store, asked
-
-    def set(self, key: str, value: str) -> None:
-        self._count(1)
-        self._store.set(key, value)
-
-    def get(self, key: str) -> bytes:
-        self._count(1)
-        return bytes(self._store.get(key))
-
-    def multi_get(self, keys: list[str]) -> list[bytes]:
-        self._count(len(keys))
-        return self._store.multi_get(keys)
-
-    def check(self, keys: list[str]) -> bool:
-        self._count(len(keys))
-        return bool(self._store.check(keys))
-
-    def _count(self, keys: int) -> None:
-        self._asked.requests += 1
-        self._asked.keys += keys
 
 
 class Worker:
@@ -86,12 +49,11 @@ class Worker:
     def __init__(
         self, process: int, count: int, store: Store, run: RunDirectory, **monitor: Callable[[], float]
     ) -> None:
-        self.asked = Asked()
         self.process = process
         self.gate = AdmissionGate()
-        board = SignedStore(Counting(store, self.asked), bytes(32), "scale")  # type: ignore[arg-type]
-        self.board = board
-        self.peers = PeerMonitor(process, count, board, run, HANG_SECONDS, **monitor)
+        self.store = CountingStore(store)
+        self.board = SignedStore(self.store, bytes(32), "scale")  # type: ignore[arg-type]
+        self.peers = PeerMonitor(process, count, self.board, run, HANG_SECONDS, **monitor)
         self.consensus = DrainConsensus(process, count, self.gate)
         self._number = 0
 
@@ -100,12 +62,6 @@ class Worker:
         self._number += 1
         host = f"machine {self.process // PER_MACHINE}"
         return Heartbeat(self.process, os.getpid(), host, self._number, 1, Activity(what="F3.0", starting=False))
-
-    def taken(self) -> Asked:
-        """Requests since the last call."""
-        taken = Asked(self.asked.requests, self.asked.keys)
-        self.asked.requests = self.asked.keys = 0
-        return taken
 
 
 def lists(count: int) -> dict[str, float]:
@@ -149,18 +105,18 @@ def in_turn(count: int, run: RunDirectory) -> dict[str, float]:
     for worker in workers:
         worker.peers.meet(worker.beat())
         worker.peers.close()
-    met = [worker.taken() for worker in workers]
+    met = [worker.store.taken() for worker in workers]
     for _ in range(BEATS):
         now[0] += BEAT_SECONDS
         for worker in workers:
             worker.peers.exchange(worker.beat())
-    beaten = [worker.taken() for worker in workers]
+    beaten = [worker.store.taken() for worker in workers]
     workers[1].gate.end()
     for _ in range(3):
         for worker in workers:
             worker.consensus.proceed(worker.board)
     assert not any(worker.consensus.holds for worker in workers), "all have shut their gates"
-    drained = [worker.taken() for worker in workers]
+    drained = [worker.store.taken() for worker in workers]
     return {
         "meet_requests": sum(each.requests for each in met) / len(met),
         "beat_requests": max(each.requests for each in beaten) / BEATS,
@@ -252,11 +208,8 @@ def main() -> None:
         print(count, row, flush=True)
     print(table(rows))
     if not args.no_write:
-        result = {
-            "what": "Requests, operations and connections of many workers",
-            "date": datetime.date.today().isoformat(),
-        }
-        RESULT.write_text(json.dumps({**result, "machine": machine("cpu"), "rows": rows}, indent=2) + "\n")
+        what, today = "Requests, operations and connections of many workers", datetime.date.today().isoformat()
+        write({"what": what, "date": today, "machine": machine("cpu"), "rows": rows}, "scale")
 
 
 if __name__ == "__main__":

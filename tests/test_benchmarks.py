@@ -69,7 +69,10 @@ def test_share_of_a_row_is_the_median_of_its_runs_with_their_range():
 
 def test_table_of_many_workers_is_that_of_the_benchmark():
     page = Path(__file__).resolve().parents[1] / "docs" / "clusters.md"
-    assert scale.table(json.loads(scale.RESULT.read_text())["rows"]) in page.read_text()
+    assert (
+        scale.table(json.loads((page.parents[1] / "results" / "bench" / "scale.json").read_text())["rows"])
+        in page.read_text()
+    )
 
 
 def test_connections_take_few_rounds_whatever_the_number_of_stages():

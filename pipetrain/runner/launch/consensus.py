@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipetrain.engine.executors.admission_gate import AdmissionGate
-from pipetrain.engine.files import strict_json
-from pipetrain.runner.launch.stores import Board
+from pipetrain.runner.launch.stores import Board, json_value
 
 _NO_SIGNAL = 0
 _ORDERED = "pipetrain/ordered"
@@ -124,20 +123,13 @@ class ReportExchange:
         keys = [_key(process) for process in range(self._num_processes)]
         while time.monotonic() < deadline and not store.check(keys):
             time.sleep(0.05)
-        return [_report(store, key) for key in keys]
+        return [json_value(store, key) for key in keys]
 
     def answer(self, store: Board) -> None:
         """Sends this worker's report once it is requested; must be called regularly."""
         if not self._answered and store.check([_REPORTS]):
             store.set(_key(self._process), json.dumps(self.own()))
             self._answered = True
-
-
-def _report(store: Board, key: str) -> Any:
-    try:
-        return strict_json.loads(store.get(key)) if store.check([key]) else None
-    except ValueError:  # another program has put something else there
-        return None
 
 
 def _key(process: int) -> str:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pipetrain.engine.errors import is_whole
 from pipetrain.engine.files import strict_json
@@ -125,8 +125,11 @@ class Heartbeat:
     @classmethod
     def read(cls, store: Board, processes: Iterable[int]) -> dict[int, Self]:
         """Worker -> its newest heartbeat; without workers that have no valid one in the store."""
-        entries = values(store, {process: key_of(process) for process in processes})
-        beats = ((process, cls.parsed(entry)) for process, entry in entries.items())
+        keys = {process: key_of(process) for process in processes}
+        if not store.check([*keys.values()]):  # two requests if all are there
+            keys = {process: key for process, key in keys.items() if store.check([key])}
+        entries = store.multi_get([*keys.values()]) if keys else []
+        beats = zip(keys, map(cls.parsed, entries), strict=True)
         return {process: beat for process, beat in beats if beat is not None and beat.process == process}
 
     @classmethod
@@ -142,51 +145,9 @@ class Heartbeat:
         return beat if texts and all(map(is_whole, whole)) else None
 
 
-@dataclass(frozen=True)
-class Digest:
-    """Findings of the first process in the heartbeats of all workers; only it reads them all.
-
-    Attributes:
-        number: number of the first process's heartbeat at that time.
-        finished: True if the first process has done its part of the run.
-        deadlocked: True if all workers wait for each other.
-        silent: workers without a sign of life for `launch.hang_timeout`.
-    """
-
-    number: int
-    finished: bool = False
-    deadlocked: bool = False
-    silent: tuple[int, ...] = ()
-
-    def publish(self, store: Board) -> None:
-        """Publishes this digest to the other workers."""
-        store.set(DIGEST, json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, store: Board) -> Self | None:
-        """The newest digest; None if there is none, or another program has written the entry."""
-        try:
-            content = strict_json.loads(values(store, {0: DIGEST})[0])
-            digest = cls(**{**content, "silent": tuple(content["silent"])})
-        except (ValueError, TypeError, KeyError):
-            return None
-        flags = isinstance(digest.finished, bool) and isinstance(digest.deadlocked, bool)
-        return digest if flags and all(map(is_whole, (digest.number, *digest.silent))) else None
-
-
-DIGEST = "pipetrain/digest"
-
-
 def key_of(process: int) -> str:
     """Key of a worker's heartbeat in the store."""
     return f"pipetrain/beat/{process}"
-
-
-def values(store: Board, keys: dict[Any, str]) -> dict[Any, bytes]:
-    """Values of the keys that are there, under the same names; two requests if all are."""
-    if not store.check([*keys.values()]):
-        keys = {name: key for name, key in keys.items() if store.check([key])}
-    return dict(zip(keys, store.multi_get([*keys.values()]), strict=True)) if keys else {}
 
 
 def birth_and_parent(pid: int) -> tuple[int, int]:

@@ -8,28 +8,59 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Self
 
 from typing_extensions import override
 
 from pipetrain.engine.errors import is_whole
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch import process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.runner.launch.heartbeat import (
     BEAT_SECONDS,
-    DIGEST,
-    Digest,
     Heartbeat,
     SuspendAwareClock,
     birth_and_parent,
     key_of,
-    values,
 )
 from pipetrain.runner.launch.monitor import Monitor
-from pipetrain.runner.launch.stores import SignedStore
+from pipetrain.runner.launch.stores import Board, SignedStore, json_value
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
 _POLL_SECONDS = 0.05
+_DIGEST = "pipetrain/digest"
+
+
+@dataclass(frozen=True)
+class _Digest:
+    """Findings of the first process in the heartbeats of all workers; only it reads them all.
+
+    Attributes:
+        number: number of the first process's heartbeat at that time.
+        finished: True if the first process has done its part of the run.
+        deadlocked: True if all workers wait for each other.
+        silent: workers without a sign of life for `launch.hang_timeout`.
+    """
+
+    number: int
+    finished: bool = False
+    deadlocked: bool = False
+    silent: tuple[int, ...] = ()
+
+    def publish(self, store: Board) -> None:
+        """Publishes this digest to the other workers."""
+        store.set(_DIGEST, json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, store: Board) -> Self | None:
+        """The newest digest; None if there is none, or another program has written the entry."""
+        try:
+            content = json_value(store, _DIGEST)
+            digest = cls(**{**content, "silent": tuple(content["silent"])})
+        except (TypeError, KeyError):
+            return None
+        flags = isinstance(digest.finished, bool) and isinstance(digest.deadlocked, bool)
+        return digest if flags and all(map(is_whole, (digest.number, *digest.silent))) else None
 
 
 class PeerMonitor(Monitor):
@@ -60,7 +91,7 @@ class PeerMonitor(Monitor):
         self._signed = store
         self._process = process
         self._pause = _POLL_SECONDS * (1 + num_processes // 64)  # so that waiting workers together ask no more often
-        self._digest, self._digest_at = Digest(0), 0.0
+        self._digest, self._digest_at = _Digest(0), 0.0
         self._store_seconds = self._answered_at = 0.0
         self._closed = threading.Event()
 
@@ -71,9 +102,9 @@ class PeerMonitor(Monitor):
             self._wait_for([key_of(process) for process in self._processes], own)
             self._read(self._processes)
             self._introduce([own, *(seen.beat for seen in self._seen.values())])
-            Digest(own.number).publish(self._store)
+            _Digest(own.number).publish(self._store)
         else:
-            self._wait_for([DIGEST], own)
+            self._wait_for([_DIGEST], own)
             self._processes = [process for process in self._of_host(own.host) if process != self._process]
             self._read(self._processes)
         self._digest_at = self._look_at_clock()
@@ -100,11 +131,11 @@ class PeerMonitor(Monitor):
             self.deadlocked = True
             FailureNote(FailureKind.HUNG, found[1]).leave(self._run, found[0])
         self._end(silent)
-        Digest(own.number, own.activity.finished, self.deadlocked, tuple(silent)).publish(self._store)
+        _Digest(own.number, own.activity.finished, self.deadlocked, tuple(silent)).publish(self._store)
 
     def _follow(self) -> None:
         """Acts on the digest of the first process, unless another program has written it."""
-        digest = Digest.read(self._store)
+        digest = _Digest.read(self._store)
         if digest is None or digest.number != self._digest.number:
             self._digest_at = self._seconds
         if digest is not None and digest.number >= self._digest.number:
@@ -135,11 +166,8 @@ class PeerMonitor(Monitor):
 
     def _of_host(self, host: str) -> list[int]:
         """The workers of this machine."""
-        try:
-            processes = strict_json.loads(values(self._store, {0: _host_key(host)})[0])
-            return [process for process in processes if is_whole(process)]
-        except (ValueError, TypeError, KeyError):  # another program has written the entry
-            return []
+        processes = json_value(self._store, _host_key(host))
+        return [process for process in processes if is_whole(process)] if isinstance(processes, list) else []
 
     def close(self) -> None:
         """Stops watching the connection to the store."""

@@ -14,9 +14,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch.distributed import Store
+
+from pipetrain.engine.files import strict_json
 
 SECRET = "PIPETRAIN_SECRET"
 """Environment variable with what processes of an outer launcher sign their entries with."""
@@ -41,6 +43,14 @@ class Board(Protocol):
 
     def check(self, keys: Sequence[str], /) -> bool:
         """True if there is a value for each of these keys."""
+
+
+def json_value(board: Board, key: str) -> Any:
+    """A value of JSON's; None if there is none, or another program has put something else there."""
+    try:
+        return strict_json.loads(board.get(key)) if board.check([key]) else None
+    except ValueError:
+        return None
 
 
 class PrivateFolder:

@@ -92,7 +92,7 @@ class Watchdog:
         self._changes = -1
         self._changed_at = 0.0
         self._lost_at: float | None = None
-        self._beats = 0
+        self._beats, self._next_beat = 0, 0.0
         self._born, _ = birth_and_parent(os.getpid())
         self._last_beat = threading.Event()
         self._closed = threading.Event()
@@ -150,12 +150,14 @@ class Watchdog:
         # 4. Drains and reports need the whole run, and wait for nothing: a later round finds what is missing in this
         #    one. The store ends with the process that hosts it, which the launcher handles.
         while not self._closed.is_set():
-            signals = self._pipe.wait(BEAT_SECONDS / 5 if self._consensus.holds else BEAT_SECONDS)
+            holds = self._consensus.holds  # its quick rounds are for the drain alone
+            signals = self._pipe.wait(BEAT_SECONDS / 5 if holds else BEAT_SECONDS)
             if self._closed.is_set():
                 return
             self._handle_signals(signals)
             self._check_progress()
-            self._send_heartbeat()
+            if not holds or self._clock.look() >= self._next_beat:
+                self._send_heartbeat()
             if self._store is not None:
                 with contextlib.suppress(RuntimeError):
                     if self.gate.wanted or is_ordered(self._store):
@@ -252,6 +254,7 @@ class Watchdog:
 
     def _send_heartbeat(self) -> None:
         self._beats += 1
+        self._next_beat = self._clock.look() + BEAT_SECONDS
         if self.publish is not None:
             beat = self.heartbeat()
             with contextlib.suppress(RuntimeError):  # the store is gone

@@ -10,42 +10,14 @@ import pytest
 from support.sleepers import beat_of, sleeper
 from support.waiting import eventually
 from support.worker_pool import job
-from torch.distributed import HashStore
 
 from pipetrain.engine.errors import RunError
 from pipetrain.runner.launch import monitor
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, failure_notes
 from pipetrain.runner.launch.heartbeat import Activity, Heartbeat
 from pipetrain.runner.launch.monitor import LauncherMonitor, UnreportedWorkerFailure
-from pipetrain.runner.tracking.run_directory import RunDirectory
 
 HERE = os.getpid()
-
-
-class Clock:
-    """A clock that stands still; counts how often it is looked at."""
-
-    def __init__(self):
-        self.seconds, self.looks = 0.0, 0
-
-    def look(self):
-        self.looks += 1
-        return self.seconds
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store():
-    return HashStore()
-
-
-@pytest.fixture
-def run(tmp_path):
-    return RunDirectory(tmp_path)
 
 
 class Workers(list):

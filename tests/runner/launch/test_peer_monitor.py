@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from support.counting_store import CountingStore
+from counting_store import CountingStore
 from support.sleepers import beat_of, sleeper
 from torch.distributed import HashStore
 
@@ -18,34 +18,8 @@ from pipetrain.runner.launch import peer_monitor, process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, failure_notes
 from pipetrain.runner.launch.heartbeat import Heartbeat, birth_and_parent
 from pipetrain.runner.launch.peer_monitor import PeerMonitor
-from pipetrain.runner.tracking.run_directory import RunDirectory
 
 HERE = os.getpid()
-
-
-class Clock:
-    """A clock that stands still."""
-
-    def __init__(self):
-        self.seconds = 0.0
-
-    def look(self):
-        return self.seconds
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store():
-    return HashStore()
-
-
-@pytest.fixture
-def run(tmp_path):
-    return RunDirectory(tmp_path)
 
 
 @pytest.fixture
@@ -202,20 +176,22 @@ def met(count, store, run, clock, beat):
 
 @pytest.mark.parametrize("count", [2, 64, 512])
 def test_requests_of_a_beat_do_not_grow_with_workers(run, clock, count):
-    store = CountingStore()
+    store = CountingStore(HashStore())
 
     def beat(process, number):
         return Heartbeat(process, HERE, f"machine {process // 8}", number)
 
     peers = met(count, store, run, clock, beat)
-    assert store.taken() <= 8 * count
+    meeting = store.taken()
+    assert meeting.requests <= 8 * count
+    keys = meeting.keys
     for number in range(1, 4):
-        requests = []
         for process, each in enumerate(peers):
             each.exchange(beat(process, number))
-            requests.append(store.taken())
-        assert max(requests) <= 4
-    assert store.keys <= 40 * count
+            asked = store.taken()
+            assert asked.requests <= 4
+            keys += asked.keys
+    assert keys <= 40 * count
 
 
 def test_first_process_tells_the_rest_of_a_silent_one_in_the_same_beat(run, clock, store):

@@ -119,6 +119,17 @@ def test_launcher_order_holds_gate_and_shuts_it_on_agreement(run):
         assert [dog.gate.admits() for _ in range(3)] == [True, True, False]
 
 
+def test_quick_rounds_of_a_drain_send_no_more_heartbeats(run, monkeypatch):
+    monkeypatch.setattr(watchdog, "BEAT_SECONDS", 0.5)
+    store, heard = HashStore(), []
+    order_stop(store)
+    with watching(run, publish=heard.append, store=store):
+        eventually(lambda: store.check(["pipetrain/begun/0/0"]))
+        before = len(heard)
+        time.sleep(1.0)
+        assert 1 <= len(heard) - before <= 3
+
+
 def test_signal_to_forked_child_does_not_end_worker(run):
     with watching(run):
         child = os.fork()
