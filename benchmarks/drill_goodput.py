@@ -190,7 +190,7 @@ def result_of(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _middle(values: Sequence[float]) -> list[float]:
     """Median, smallest and largest value."""
-    return [round(each, 3) for each in (statistics.median(values), min(values), max(values))]
+    return [round(each, 4) for each in (statistics.median(values), min(values), max(values))]
 
 
 def main() -> None:

@@ -31,8 +31,9 @@ from typing import Any, NamedTuple
 
 import host_time
 import torch
+from host_time import adamw
 from rows import Measured, Rows, machine, summary
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from workloads import WORKLOADS
@@ -62,6 +63,7 @@ from pipetrain.runner.training.components.machine import device_at
 from pipetrain.zoo.models import gpt, torchvision_models
 
 STEPS, ROUNDS = 10, 5
+MODELS = ("resnet50", "gpt2", "resnet56")
 BITS = ("model=lenet5", "dataset.limit=320", "train.epochs=1", "partition.stages=2", "deterministic=true")
 Train = Callable[[int], float]
 """Trains for a number of steps; the mean loss."""
@@ -148,10 +150,6 @@ ROWS = [
 ]
 
 
-def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=1e-4, fused=True)
-
-
 def say(name: str, value: object) -> None:
     """Prints a result for the report to collect."""
     print(json.dumps({name: value}), flush=True)
@@ -231,7 +229,7 @@ class Bench:
         self.compare(name, work, trainers, "plain")
 
     def kernels(self) -> None:
-        for name in ("resnet50", "gpt2", "resnet56"):
+        for name in MODELS:
             work = self.workload(name)
             for row in (None, ONE, *ROWS[1:4]):
                 train = self.plain(work) if row is None else self.piped(work, row)
@@ -261,7 +259,7 @@ class Bench:
         }
 
     def memory(self) -> None:
-        for name in ("resnet50", "gpt2", "resnet56"):
+        for name in MODELS:
             work = self.workload(name)
             how = Measuring(work.loss, work.arithmetic, self.device, repeats=3)
             layers, update = measured_model(work.chain(), ((work.inputs,), (work.targets,)), how)
@@ -319,7 +317,7 @@ class Bench:
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    speeds = [f"speed_{model}" for model in ("resnet50", "gpt2", "resnet56")]
+    speeds = [f"speed_{model}" for model in MODELS]
     parser.add_argument("part", choices=[*speeds, "kernels", "memory", "host_time", "compiled", "bits"])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="tiny models, few steps: to try the report itself")

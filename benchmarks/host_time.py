@@ -228,14 +228,18 @@ def table(setup: Setup, steps: int, rounds: int, names: Sequence[str]) -> dict[s
     return rows
 
 
+class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """The text at its own line breaks, and the defaults."""
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Help)
     parser.add_argument("--steps", type=int, default=40, help="minibatches of a row in a round")
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--methods", nargs="*", choices=RULES, default=[*RULES])
-    parser.add_argument("--precisions", nargs="*", choices=["fp32", "bf16"], default=["fp32", "bf16"])
-    parser.add_argument("--microbatches", nargs="*", type=int, default=[1, 4])
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--rounds", type=int, default=12, help="turns that the plain loop and the rows take")
+    parser.add_argument("--methods", nargs="*", choices=RULES, default=[*RULES], help="rows")
+    parser.add_argument("--precisions", nargs="*", choices=["fp32", "bf16"], default=["fp32", "bf16"], help="of tables")
+    parser.add_argument("--microbatches", nargs="*", type=int, default=[1, 4], help="of tables")
+    parser.add_argument("--out", type=Path, default=RESULT, help="file of the results")
     options = parser.parse_args()
     torch.set_num_threads(1)
     # tables that are not measured now stay

@@ -34,4 +34,5 @@ def test_unknown_package_name_is_an_attribute_error():
 
 def test_importing_the_package_imports_no_torch():
     check = "import pipetrain, sys; sys.exit('torch' in sys.modules)"
-    assert python(check).returncode == 0
+    done = python(check)
+    assert done.returncode == 0, done.stderr

@@ -18,7 +18,8 @@ AS_IT_IS = "from pipetrain.zoo.torchvision_shim import datasets, models, transfo
 
 @pytest.mark.slow  # test_families.py imports it as well
 def test_torchvision_imports_without_native_library():
-    assert python(AS_IT_IS).returncode == 0
+    done = python(AS_IT_IS)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -87,7 +87,8 @@ def test_plan_of_a_stored_profile_needs_no_torch(tmp_path):
         f"assert c.carry_out(['plan', 'profile={VGG16}', '{GIGABYTE}']) == 0\n"
         "sys.exit('torch' in sys.modules)"
     )
-    assert python(code, cwd=tmp_path).returncode == 0
+    done = python(code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "plan").iterdir()) == ["plan.json", "plan.png"]
 
 

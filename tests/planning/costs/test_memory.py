@@ -316,4 +316,5 @@ def test_built_in_methods_and_torchs_optimizers_are_planned_without_torch():
         "    MemoryModel.of(settings)\n"
         "sys.exit('torch' in sys.modules)"
     )
-    assert python(code).returncode == 0
+    done = python(code)
+    assert done.returncode == 0, done.stderr

@@ -245,4 +245,5 @@ def test_fashion_mnist_mini_loads_without_torchvision():
 from pipetrain.zoo.data.images.mnist_cifar import fashion_mnist_mini
 fashion_mnist_mini(augment=True).train[0]
 assert 'torchvision' not in sys.modules"""
-    assert python(code).returncode == 0  # in this process, other tests import it
+    done = python(code)  # in this process, other tests import it
+    assert done.returncode == 0, done.stderr
