@@ -2,7 +2,6 @@
 
 import random
 import re
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -179,17 +178,6 @@ def test_part_recorded_returning_its_input_may_return_another(seed):
 def test_global_that_a_part_changes_is_refused(function, name):
     with pytest.raises(ConfigError, match=rf"Whole cannot be cut .* the global [^ ]*test_python_state\.{name}; move"):
         chain_of(Whole(Part(function)), (X,))
-
-
-def test_forward_that_changes_state_runs_under_no_trace_function():
-    before = sys.gettrace()
-
-    def looks(module, x):
-        assert sys.gettrace() is before
-        return counts(module, x)
-
-    with pytest.raises(ConfigError, match="changes the attribute `t`"):
-        chain_of(Part(looks, t=0), (X,))
 
 
 class Counting(nn.Module):
