@@ -43,7 +43,7 @@ def offered(capsys, line):
             ("pipetrain run --multirun executor=dis", ["executor=distributed "]),
             ("pipetrain run method=gpipe,pipeo", ["method=gpipe,pipeoptim "]),
             ("pipetrain run log.to=[t", ["log.to=[tensorboard] "]),
-            ("pipetrain run log.to=[csv,mlflow,", ["log.to=[csv,mlflow,tensorboard] ", "log.to=[csv,mlflow,wandb] "]),
+            ("pipetrain run log.to=[mlflow,", ["log.to=[mlflow,tensorboard] ", "log.to=[mlflow,wandb] "]),
             ("pipetrain run topology.gigabytes_per_s=", [""]),
             ("pipetrain run method=i_timeprest method.st", ["method.staleness_decay="]),
             ("pipetrain timeline --seconds schedule=1f1b_", ["schedule=1f1b_2bw ", "schedule=1f1b_flush "]),

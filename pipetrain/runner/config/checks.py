@@ -60,7 +60,6 @@ CHOICES = {
 """Settings that are one of a few words."""
 TRACKERS = {
     "tensorboard": "pipetrain.runner.tracking.trackers.tensorboard.TensorBoard",
-    "csv": "pipetrain.runner.tracking.trackers.csv_file.CsvFile",
     "mlflow": "pipetrain.plugins.trackers.mlflow.MLflow",
     "wandb": "pipetrain.plugins.trackers.wandb.WandB",
 }

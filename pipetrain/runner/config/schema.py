@@ -219,7 +219,7 @@ class LogConfig:
     progress_seconds: float = 60.0
     """Seconds between progress lines if there is no terminal for a bar; 0: only a line per epoch."""
     to: Any = field(default_factory=lambda: ["tensorboard"])  # a list
-    """Trackers, in addition to metrics.jsonl: any of tensorboard, csv, mlflow and wandb: docs/trackers.md."""
+    """Trackers, in addition to metrics.jsonl: any of tensorboard, mlflow and wandb: docs/trackers.md."""
     callback_errors: str = "warn"
     """When a tracker or callback raises an exception: warn and no longer call it, or stop the run."""
     staleness_every_steps: int | None = None

@@ -31,7 +31,6 @@ class RunDirectory:
         config: file of the resolved settings.
         hydra: folder of Hydra's own record of the command line.
         plan: file of the partition.
-        metrics_table: the records as a table, if `log.to` has csv.
         tracker_ids: the ids of the run in MLflow and Weights & Biases.
         trace_parts: folder of the part of the trace of each process.
         log: the log of the command; the name is Hydra's `hydra.job.name`.
@@ -46,7 +45,6 @@ class RunDirectory:
         self.hydra = path / _HYDRA
         self.plan = path / "plan.json"
         self.metrics = path / "metrics.jsonl"
-        self.metrics_table = path / "metrics.csv"
         self.tracker_ids = path / "trackers.json"
         self.summary = path / "summary.json"
         self.tensorboard = path / "tensorboard"
@@ -61,7 +59,7 @@ class RunDirectory:
         others = (self.hydra, self.tensorboard, self.trace_parts, self.logs, self.timeline)
         self._folders = {self.checkpoints, *others}
         self._of_one_run = (
-            *self._signs_of_a_run, self.metrics_table, self.tracker_ids, self.trace, self.log, self.page, *others,
+            *self._signs_of_a_run, self.tracker_ids, self.trace, self.log, self.page, *others,
         )  # fmt: skip
 
     @override

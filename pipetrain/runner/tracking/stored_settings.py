@@ -20,31 +20,10 @@ from pipetrain.runner.config.suggestions import known_names, unknown_choice, unk
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
 _LIBRARIES = {
-    "loss": [
-        f"torch.nn.{name}"
-        for name in (
-            "BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "GaussianNLLLoss", "HuberLoss", "KLDivLoss", "L1Loss",
-            "MSELoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss",
-            "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
-        )
-    ],
-    "metrics": [
-        f"torchmetrics.classification.{task}{name}"
-        for task in ("Binary", "Multiclass", "Multilabel")
-        for name in (
-            "AUROC", "Accuracy", "AveragePrecision", "CalibrationError", "CohenKappa", "F1Score", "FBetaScore",
-            "HammingDistance", "JaccardIndex", "MatthewsCorrCoef", "Precision", "Recall", "Specificity",
-        )
-    ] + [
-        f"torchmetrics.regression.{name}"
-        for name in (
-            "ConcordanceCorrCoef", "CosineSimilarity", "ExplainedVariance", "KendallRankCorrCoef", "LogCoshError",
-            "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogError",
-            "PearsonCorrCoef", "R2Score", "SpearmanCorrCoef",
-        )
-    ],
-}  # fmt: skip
-"""Section -> trusted targets of libraries."""
+    "loss": re.compile(r"torch\.nn\.[A-Z]\w*Loss"),
+    "metrics": re.compile(r"torchmetrics\.(classification|regression)\.[A-Z]\w*"),
+}
+"""Section -> trusted targets of libraries, which are classes that only compute."""
 _DOWNLOAD = "download"
 """Setting of data sets that fetch their files."""
 
@@ -114,12 +93,13 @@ def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: C
     """
     trusted = set(asked)
     for section in sections:
-        trusted.update(_LIBRARIES.get(section, ()))
         for group in ("schedule", "method") if section == "phases" else (section,):
             trusted.update(path for choice in choices_of(group) for _, path in _targets(choice.content, group))
     for section in sections:
+        library = _LIBRARIES.get(section)
         for setting, path in _targets(config[section], section):
-            if path not in trusted and not path.startswith(OBJECT):  # which nothing calls
+            own = path in trusted or path.startswith(OBJECT)  # which nothing calls
+            if not own and (library is None or library.fullmatch(path) is None):
                 raise ConfigError(
                     f"{where}: {setting}={path} is not pipetrain's own code; if you trust it, add --trust, or "
                     "trust=True in Python"
@@ -141,7 +121,7 @@ def _harmless_config(run: RunDirectory) -> DictConfig:
             raise ConfigError(f"{run.config}: {setting}={value}: must be a value, not an interpolation")
         if setting.rpartition(".")[2] == _DOWNLOAD:  # its path may be anywhere; the reader decides
             OmegaConf.update(config, setting, value=False)
-    config.setdefault("metrics", {})  # earlier versions had none
+    config.setdefault("metrics", {})  # a damaged file may have none
     OmegaConf.set_struct(config, value=True)
     OmegaConf.set_struct(config.metrics, value=False)
     return config

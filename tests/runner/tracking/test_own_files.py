@@ -12,7 +12,7 @@ from pipetrain.runner.tracking.files import finish_archiving, write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory, check_member, check_own
 
 PRECIOUS = "not to be overwritten"
-SHORT = ("train.epochs=1", "trace=true", "checkpoint.every_epochs=1", "log.to=[tensorboard,csv]")
+SHORT = ("train.epochs=1", "trace=true", "checkpoint.every_epochs=1", "log.to=[tensorboard]")
 
 
 @pytest.fixture(scope="module")
