@@ -13,7 +13,8 @@ from torch import Tensor
 from pipetrain.data.fetch import Fetch, form_of
 from pipetrain.data.loader import Loader
 from pipetrain.engine.arithmetic import torch_threads
-from pipetrain.engine.errors import is_whole
+from pipetrain.data.fetch import Fetch, form_of
+from pipetrain.data.loader import Loader
 
 Fingerprint = Mapping[str, Any]
 """In values of JSON: `samples`, their number, and `read`: index -> what the input and the target hold.
@@ -77,23 +78,6 @@ def difference(one: Fingerprint, other: Fingerprint) -> tuple[str, str, str] | N
 def unreliable_sample(found: Fingerprint) -> str | None:
     """Index of the first sample whose input and target change from reading to reading, or None."""
     return next((index for index, parts in found["read"].items() if parts == [CHANGES, CHANGES]), None)
-
-
-def is_fingerprint(value: Any) -> bool:
-    """True for a fingerprint, False for what another program may have written in its place."""
-    if not isinstance(value, dict) or not is_whole(value.get("samples")) or not isinstance(value.get("read"), dict):
-        return False
-    return all(
-        index.isdecimal() and isinstance(parts, list) and len(parts) == 2 and all(map(_is_part, parts))
-        for index, parts in value["read"].items()
-    )
-
-
-def _is_part(part: Any) -> bool:
-    if not isinstance(part, list):
-        return part in (CHANGES, None)
-    is_pair = len(part) == 2 and isinstance(part[0], str) and isinstance(part[1], list)
-    return is_pair and len(part[1]) % (1 + _WAVES) == 0 and all(isinstance(each, int | float) for each in part[1])
 
 
 class _UnknownTypeError(Exception):

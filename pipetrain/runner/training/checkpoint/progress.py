@@ -1,12 +1,10 @@
 """progress.json of a checkpoint: the position of the run, validated before use, as another program may write it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pipetrain.engine.errors import is_whole
 from pipetrain.runner.training.early_stopping import EarlyStopping
-from pipetrain.runner.training.fingerprint import is_fingerprint
 from pipetrain.runner.training.timetable import Timetable
 
 
@@ -90,66 +88,3 @@ class TrainingState:
         if self.stopping is None or not self.stopping.ended:
             return None
         return self.stopping.reason if self.reached is None and self.step < timetable.total_steps else None
-
-
-_REQUIRED = {"step": ("count", "a number of steps"), "model": ("text", "text"), "dataset": ("text", "text")}
-_OPTIONAL = {
-    "steps_per_epoch": ("positive", "a number of steps"),
-    "vocabulary_sha256": ("text?", "text"),
-    "data": ("{fingerprint}", "a mapping of fingerprints"),
-    "target": ("{any}?", "a mapping"),
-    "target_wanted": ("{number}?", "a mapping of metrics"),
-    "per_stage": ("[{any}]", "a list of stages"),
-    "planned_stages": ("[stage]", "a list of stages, each with its first layer and its seconds"),
-    "replicas": ("[positive]", "a list of numbers of replicas"),
-    "extra_drains": ("[count]", "a list of steps"),
-    **dict.fromkeys(("metrics", "final", "best"), ("{number?}", "a mapping of metrics")),  # null: it was not finite
-    "metric_signatures": ("{text}", "a mapping of text"),
-    **dict.fromkeys(("best_step", "best_epoch"), ("{count}", "a mapping of numbers")),
-    "evaluation_due": ("flag", "true or false"),
-    "early_stopping": ("stopping?", "a metric with its best value and a number of evaluations"),
-    **dict.fromkeys(("aliases", "untied"), ("{text}", "a mapping of names")),
-    "initial_weights": ("{text}?", "a path and its sha256"),
-    **dict.fromkeys(("wall_s", "eval_s", "checkpoint_s"), ("number", "a number of seconds")),
-}
-"""Fields that a checkpoint of an older version may lack."""
-_STAGE = {"first": "count", "estimated_seconds": "number"}
-_STOPPING = {"metric": "text", "best": "number?", "epoch": "count", "evaluations": "count"}
-_SCALARS: dict[str, Callable[[Any], bool]] = {
-    "any": lambda _value: True,
-    "count": lambda value: is_whole(value) and value >= 0,
-    "positive": lambda value: is_whole(value) and value > 0,
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "text": lambda value: isinstance(value, str),
-    "fingerprint": is_fingerprint,
-    "flag": lambda value: isinstance(value, bool),
-    "stage": lambda value: _has(_STAGE, value),
-    "stopping": lambda value: _has(_STOPPING, value),
-}
-
-
-def _has(fields: Mapping[str, str], value: Any) -> bool:
-    return isinstance(value, dict) and all(_is_a(kind, value.get(name)) for name, kind in fields.items())
-
-
-def _is_a(kind: str, value: Any) -> bool:
-    """True if a value is of a kind: one of `_SCALARS`, {kind} for a mapping, [kind] for a list, kind? for or null."""
-    if kind.endswith("?"):
-        return value is None or _is_a(kind[:-1], value)
-    if kind.startswith("{"):
-        return isinstance(value, dict) and all(_is_a(kind[1:-1], each) for each in value.values())
-    if kind.startswith("["):
-        return isinstance(value, list) and all(_is_a(kind[1:-1], each) for each in value)
-    return _SCALARS[kind](value)
-
-
-def progress_fault(progress: Any) -> str | None:
-    """Fault of the progress, as the continuation of `damaged:`; None if it is valid."""
-    if not isinstance(progress, Mapping):
-        return "it holds no fields"
-    if missing := [name for name in _REQUIRED if name not in progress]:
-        return f"it has no {missing[0]}"
-    for name, (kind, words) in {**_REQUIRED, **_OPTIONAL}.items():
-        if name in progress and not _is_a(kind, progress[name]):
-            return f"its {name} is not {words}"
-    return None

@@ -11,14 +11,13 @@ from typing import Any
 
 from pipetrain.data.interface import DataSet
 from pipetrain.data.loader import Loader
-from pipetrain.engine.errors import ConfigError, one_line
+from pipetrain.engine.errors import ConfigError, is_whole, one_line
 from pipetrain.engine.files import strict_json
 from pipetrain.runner.config.schema import CheckpointConfig
 from pipetrain.runner.tracking.evaluations import lower_is_better
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
 from pipetrain.runner.training.checkpoint import manifest, tensor_file
-from pipetrain.runner.training.checkpoint.progress import progress_fault
 from pipetrain.runner.training.fingerprint import difference, fingerprint_like
 
 PROGRESS, CONFIG = "progress.json", "config.json"
@@ -117,7 +116,7 @@ def problem(folder: Path) -> str | None:
         if name not in listed:
             return f"{folder / name}: damaged: it is not in the manifest"
     try:
-        fault = progress_fault(load_progress(folder))
+        fault = _progress_fault(load_progress(folder))
     except (ValueError, OSError) as error:
         fault = one_line(error)
     if fault is not None:
@@ -131,6 +130,15 @@ def problem(folder: Path) -> str | None:
         if isinstance(config["settings"], dict) and isinstance(config["choices"], dict):
             return None
     return f"{folder / CONFIG}: damaged: it holds no settings"
+
+
+def _progress_fault(progress: Any) -> str | None:
+    if not isinstance(progress, Mapping):
+        return "it holds no fields"
+    if not is_whole(progress.get("step")) or progress["step"] < 0:
+        return "its step is not a number of steps"
+    wrong = [name for name in ("model", "dataset") if not isinstance(progress.get(name), str)]
+    return f"its {wrong[0]} is not text" if wrong else None
 
 
 def undamaged(folder: Path) -> Path:

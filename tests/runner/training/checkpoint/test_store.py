@@ -229,32 +229,11 @@ def test_newest_whole_checkpoint_lists_faults_of_newer_ones(tmp_path, folder):
     assert store.newest_whole(tmp_path) == (None, [fault, store.problem(earlier)])
 
 
-COUNT = "a metric with its best value and a number of evaluations"
-STAGES = "a list of stages, each with its first layer and its seconds"
 WRONG = [
-    ({}, "it has no step"),
     ([], "it holds no fields"),
-    ({"step": 6}, "it has no model"),
-    ({"step": 6, "model": "small"}, "it has no dataset"),
     *[({"step": step, **NAMES}, "its step is not a number of steps") for step in ("six", -3, 1.5, True, None)],
-    ({"step": 6, "model": 1, "dataset": "x"}, "its model is not text"),
-    *[({"step": 6, **NAMES, "aliases": each}, "its aliases is not a mapping of names") for each in ([], {"a": 1})],
-    *[({"step": 6, **NAMES, "metrics": each}, "its metrics is not a mapping of metrics") for each in ([], {"a": ""})],
-    ({"step": 6, **NAMES, "metric_signatures": {"bleu": 1}}, "its metric_signatures is not a mapping of text"),
-    ({"step": 6, **NAMES, "extra_drains": [1.5]}, "its extra_drains is not a list of steps"),
-    ({"step": 6, **NAMES, "per_stage": [1]}, "its per_stage is not a list of stages"),
-    *[
-        ({"step": 6, **NAMES, "planned_stages": [each]}, f"its planned_stages is not {STAGES}")
-        for each in (4, {"first": 0}, {"first": -1, "estimated_seconds": 1.0})
-    ],
-    ({"step": 6, **NAMES, "replicas": [0]}, "its replicas is not a list of numbers of replicas"),
-    ({"step": 6, **NAMES, "steps_per_epoch": 0}, "its steps_per_epoch is not a number of steps"),
-    *[
-        ({"step": 6, **NAMES, "early_stopping": each}, f"its early_stopping is not {COUNT}")
-        for each in ([], {"metric": "loss"}, {"metric": "loss", "best": 1.0, "epoch": -1, "evaluations": 0})
-    ],
-    ({"step": 6, **NAMES, "best_step": {"loss": None}}, "its best_step is not a mapping of numbers"),
-    ({"step": 6, **NAMES, "wall_s": "long"}, "its wall_s is not a number of seconds"),
+    ({"step": 6}, "its model is not text"),
+    ({"step": 6, "model": "small", "dataset": 1}, "its dataset is not text"),
 ]
 
 
