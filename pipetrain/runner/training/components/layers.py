@@ -122,7 +122,7 @@ def _check_layers(
             in_place.append(index)
         forward.refuse_replaced()
         if not forward.scripted:
-            forward.refuse_own_gradients(overlap=overlap)
+            forward.refuse_hidden(overlap=overlap)
             if training and (overlap or index in cuts):
                 forward.refuse_wrong_gradients()
                 notes += forward.missing_gradients() if index in cuts else []
@@ -176,8 +176,8 @@ class _Forward:
                 "or with persistent=False if each forward can make it again"
             )
 
-    def refuse_own_gradients(self, *, overlap: bool) -> None:
-        """Raises a ConfigError if the layer uses a parameter that it has not registered, or makes a backward itself.
+    def refuse_hidden(self, *, overlap: bool) -> None:
+        """Raises a ConfigError if the layer uses a parameter that it has not registered.
 
         If forwards `overlap`, there is a second one before the backward.
         """
@@ -185,14 +185,9 @@ class _Forward:
         refuse_hidden_parameters(self._label, self.outputs, known, self._again)
         if overlap:
             self._again()
-        if any(leaf.grad is not None for leaf in self._leaves.values()):
-            raise ConfigError(
-                f"model: the forward of layer {self._label} calls backward(), which adds to the gradients of weights; "
-                "torch.autograd.grad works"
-            )
 
     def refuse_wrong_gradients(self) -> None:
-        """Makes a backward; raises a ConfigError for what another forward has overwritten, or a sparse gradient."""
+        """Makes a backward; raises a ConfigError for what another forward has overwritten."""
         returned = [each for each in self.outputs if each.requires_grad]
         try:
             torch.autograd.backward(returned, [torch.ones_like(each) for each in returned])
@@ -203,12 +198,6 @@ class _Forward:
                     "earlier microbatch still needs; compute with a clone() of it"
                 ) from error
             raise
-        for name, leaf in self._leaves.items():
-            if leaf.grad is not None and leaf.grad.layout != torch.strided:
-                raise ConfigError(
-                    f"model: layer {self._label} makes a sparse gradient of {_plain(name)}; stages exchange and sum "
-                    "dense gradients: sparse=False"
-                )
 
     def missing_gradients(self) -> list[str]:
         """A warning if the backward has brought no gradient back to some inputs."""

@@ -131,16 +131,10 @@ def check_loss(
     notes = []
     if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
         notes.append("warning: the loss has parameters, which stay unchanged: only those of the model are trained")
-    before = {name: buffer.clone() for name, buffer in _buffers(loss).items()}
     of_loss = _metrics(settings, trial, loss)
     if not settings.eval.every_epochs:
         return notes
     metrics = _all_metrics(of_loss, decoded, further)
-    if changed := [name for name, buffer in _buffers(loss).items() if not buffer.equal(before.get(name, buffer))]:
-        notes.append(
-            f"warning: the loss changes its buffer {changed[0]} each time, also in evaluations, and checkpoints do not "
-            "have it"
-        )
     with warnings.catch_warnings(action="ignore"):  # of so few samples
         notes += _check_further(trial, further)
     _check_named(settings, metrics)
@@ -167,10 +161,6 @@ def _check_named(settings: Settings, metrics: Sequence[str]) -> None:
         if name not in metrics:
             instead = did_you_mean(name, metrics) or f"; an evaluation gives {', '.join(metrics)}"
             raise ConfigError(f"{given}: no metric {name}{instead}")
-
-
-def _buffers(loss: Loss) -> dict[str, Tensor]:
-    return dict(loss.named_buffers()) if isinstance(loss, nn.Module) else {}
 
 
 def _metrics(settings: Settings, trial: DryRun, loss: Loss) -> list[str]:

@@ -136,33 +136,6 @@ def test_forward_that_overwrites_what_an_earlier_backward_needs_is_refused():
     check_forwards(chain_of(nn.Sequential(nn.Linear(4, 4), Growing(cloned=True))), inputs, [1], ComputeOptions())
 
 
-class Accumulating(nn.Linear):
-    def forward(self, x):
-        y = super().forward(x)
-        y.sum().backward(retain_graph=True)
-        return y
-
-
-def looked_up(table, x):
-    return nn.functional.embedding(x.long().abs(), table.weight, sparse=True).flatten(1)
-
-
-@pytest.mark.parametrize(
-    ("layer", "error"),
-    [
-        (Accumulating(4, 4), r"layer 1:Accumulating calls backward\(\), .*torch.autograd.grad works"),
-        (
-            Function(looked_up, nn.Embedding(9, 2)),
-            "layer 1:Function makes a sparse gradient of parts.0.weight; .* dense",
-        ),
-    ],
-)
-def test_layer_whose_gradients_are_no_sum_of_dense_ones_is_refused(layer, error):
-    chain = chain_of(nn.Sequential(nn.Linear(4, 4), layer))
-    with pytest.raises(ConfigError, match=error):
-        check_forwards(chain, (torch.randn(6, 4),), [1], ComputeOptions())
-
-
 @pytest.mark.parametrize("overlap", [False, True])
 def test_cut_without_a_gradient_is_named(overlap):
     inputs = (torch.randn(6, 4),)

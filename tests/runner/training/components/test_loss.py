@@ -196,23 +196,6 @@ def test_metric_that_cannot_be_copied_is_refused():
         tried(m=own("Locked"))
 
 
-class Centered(nn.CrossEntropyLoss):
-    """Subtracts a running mean of the scores."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("center", torch.zeros(4))
-
-    def forward(self, scores, labels):
-        self.center.lerp_(scores.mean(0).detach(), 0.1)
-        return super().forward(scores - self.center, labels)
-
-
-def test_loss_with_a_running_buffer_is_noted():
-    (note,) = tried(Centered())
-    assert note.startswith("warning: the loss changes its buffer center each time, also in evaluations")
-
-
 def in_batch(outputs, _targets):
     """In-batch negatives."""
     return nn.functional.cross_entropy(outputs @ outputs.T, torch.arange(len(outputs)))
