@@ -17,7 +17,6 @@ from pipetrain.runner.launch import fork_server
 from pipetrain.runner.launch.master import is_torchruns
 from pipetrain.runner.launch.signals import Interruption
 from pipetrain.runner.terminal.error_line import message
-from pipetrain.runner.tracking.files import finish_archiving
 from pipetrain.runner.tracking.progress import status
 from pipetrain.runner.tracking.run_directory import RunDirectory, check_member
 from pipetrain.runner.tracking.run_lock import is_removed, locked
@@ -64,7 +63,6 @@ def prepared(
             check_member(run.path.absolute(), sweep.absolute())
         lock.enter_context(locked(run.path))
         run.check_own()
-        finish_archiving(run.path)
         run.check_replaceable()
         settings = _with_restart(settings, run)
     else:  # rank 0 finds the checkpoint to resume

@@ -2,14 +2,12 @@
 
 import contextlib
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.files import strict_json
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -62,21 +60,15 @@ def new_folder(wanted: Path) -> Path:
 
 
 _PREFIX = "earlier-"
-_PARTIAL = ".partial"
-_MOVES = "moving.json"
-_NAME = re.compile(rf"{_PREFIX}\d+({re.escape(_PARTIAL)})?")
 
 
 def is_archive(folder: Path) -> bool:
     """True if a folder has the name of an archive of an earlier run."""
-    return _NAME.fullmatch(folder.name) is not None
+    return re.fullmatch(rf"{_PREFIX}\d+", folder.name) is not None
 
 
 def archive_files(folder: Path, names: Iterable[str]) -> Path | None:
     """Moves the named files that exist into a new folder `earlier-N`; None if none exists.
-
-    Until all files are in it, the folder has another name and a list of them, so that `finish_archiving` can finish the
-    moves after a kill.
 
     Raises:
         ConfigError: one of them is where a disk is mounted.
@@ -89,47 +81,9 @@ def archive_files(folder: Path, names: Iterable[str]) -> Path | None:
             f"{mounted}: is a mount that holds an earlier run's files; empty it, or choose another directory"
         )
     numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
-    free = next(path for path in numbered if not os.path.lexists(path))
-    partial = free.with_name(free.name + _PARTIAL)
-    partial.mkdir()
-    write_whole(partial / _MOVES, json.dumps(present))
-    return _finish(partial)
-
-
-def finish_archiving(folder: Path) -> None:
-    """Finishes moving files of `folder` if a run was killed while it did."""
-    for partial in sorted(folder.glob(f"{_PREFIX}*{_PARTIAL}")):
-        (partial / (_MOVES + _PARTIAL)).unlink(missing_ok=True)
-        if any(partial.iterdir()):
-            _finish(partial)
-        else:  # killed before its list was there
-            partial.rmdir()
-
-
-def _finish(partial: Path) -> Path:
-    folder, moves = partial.parent, partial / _MOVES
-    # without the list all files are in it, and only its name is left to change
-    for name in _listed(moves) if moves.exists() else ():
-        if (folder / name).exists() and not (partial / name).exists():
-            (partial / name).parent.mkdir(exist_ok=True)
-            (folder / name).rename(partial / name)
-    moves.unlink(missing_ok=True)
-    aside = partial.with_suffix("")
-    partial.rename(aside)
+    aside = next(path for path in numbered if not os.path.lexists(path))
+    for name in present:
+        (aside / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).rename(aside / name)
     sync(folder)
     return aside
-
-
-def _listed(moves: Path) -> list[str]:
-    """Names of the files to move; the list may be untrusted.
-
-    Raises:
-        ConfigError: it names a file outside the run directory.
-    """
-    try:
-        names = strict_json.read(moves)
-        if all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in names):
-            return [*names]
-    except (ValueError, TypeError):
-        pass
-    raise ConfigError(f"{moves}: damaged: it does not list files of this directory; remove {moves.parent}")

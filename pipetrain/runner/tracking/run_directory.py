@@ -197,11 +197,10 @@ class RunDirectory:
         """
         for path in (*self.path.glob("*.partial"), *self.path.glob("*.log")):  # hydra.job.name names the log
             check_own(path)
-        archives = {path for path in self.path.glob("*.partial") if files.is_archive(path)}
         partial = (path.with_name(f"{path.name}.partial") for path in self._of_one_run)
-        for path in (*self._of_one_run, *partial, *archives):
+        for path in (*self._of_one_run, *partial):
             check_own(path)
-            wanted = path in self._folders or path in archives
+            wanted = path in self._folders
             if path.exists() and path.is_dir() is not wanted:
                 there, needed = ("a file", "folder") if wanted else ("a folder", "file")
                 raise ConfigError(f"{path}: is {there}, and a run writes a {needed} of that name; remove it")

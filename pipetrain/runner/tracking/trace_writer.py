@@ -149,7 +149,7 @@ def _continue_time(parts: Sequence[Sequence[dict[str, Any]]], resumed: Sequence[
         for line in part:
             machines = attempts[bisect(resumed, _minibatch(line))]
             if INTERVALS in line:
-                machine, drained_at = line.get(_DRAINED, ("", 0.0))  # parts of an earlier version have none
+                machine, drained_at = line[_DRAINED]
                 machines[machine].drained_at[_minibatch(line)] = drained_at
             elif _RESUMED not in line:
                 machines[machine].events.append(line)

@@ -390,15 +390,6 @@ def test_run_into_directory_of_live_run_is_refused(tmp_path, capsys):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "metrics.jsonl"]
 
 
-def test_killed_set_aside_is_completed_before_next_run(tmp_path):
-    (tmp_path / "earlier-1.partial").mkdir()
-    (tmp_path / "earlier-1.partial" / "moving.json").write_text('["metrics.jsonl", "summary.json"]')
-    (tmp_path / "summary.json").write_text("{}")
-    assert carried_out(tmp_path, "partition.stages=99") is ExitCode.WRONG_USAGE
-    assert [path.name for path in tmp_path.iterdir()] == ["earlier-1"]
-    assert [path.name for path in (tmp_path / "earlier-1").iterdir()] == ["summary.json"]
-
-
 @pytest.mark.slow
 def test_interrupted_and_resumed_run_tells_of_its_drain(tmp_path, monkeypatch, capsys):
     def interrupt(record):

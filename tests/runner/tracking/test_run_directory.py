@@ -102,7 +102,7 @@ def test_mounted_disk_with_files_is_not_set_aside(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "config.yaml"}
 
 
-@pytest.mark.parametrize("name", [".hydra", "checkpoints", "logs", "earlier-1.partial"])
+@pytest.mark.parametrize("name", [".hydra", "checkpoints", "logs"])
 def test_file_where_a_run_needs_a_folder_is_refused(tmp_path, name):
     (tmp_path / name).touch()
     with pytest.raises(ConfigError, match=f"{name}: is a file, .* folder"):

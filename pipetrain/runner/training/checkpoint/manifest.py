@@ -15,8 +15,6 @@ from pipetrain.runner.tracking.files import naming, sync
 NAME = "manifest.json"
 _FORMAT = 3
 """The number of the format; 1 had no config.json, 2 no names of tensors."""
-_OF_TORCH = ".metadata"
-"""File of a checkpoint of torch.distributed.checkpoint, a format without a number."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,6 @@ def problem(folder: Path) -> str | None:
     """Why a checkpoint cannot be used, in one line that names the file; None if all files are as written."""
     path = folder / NAME
     if not path.is_file():
-        if (folder / _OF_TORCH).is_file():
-            return f"{folder}: in the format of torch.distributed.checkpoint; this version reads format {_FORMAT}"
         return f"{path}: damaged: it is missing"
     try:
         if (number := _read(folder)["format"]) != _FORMAT:
