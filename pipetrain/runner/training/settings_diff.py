@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from typing_extensions import override
 
 from pipetrain.engine.errors import as_configured
 from pipetrain.engine.files import strict_json
-from pipetrain.engine.schedules.base import Family
-from pipetrain.runner.config.choices import choice_of, names_of_family
 from pipetrain.runner.config.schema import TARGET, leaves, schema
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.training.checkpoint import store
@@ -39,8 +36,8 @@ _OF_NO_EFFECT = (
 )  # fmt: skip
 """Settings, or sections of them, that change no weight."""
 
-_DRAINS = ("checkpoint.every_steps",)
-"""Settings of those sections that do under an asynchronous schedule: minibatches after a drain read newer weights."""
+_DRAINS = "checkpoint.every_steps"
+"""A setting of those sections that does: under an asynchronous schedule, minibatches after it read newer weights."""
 
 _IGNORED = ("resume", "debug")
 
@@ -54,13 +51,11 @@ class Difference:
     Attributes:
         setting: its name on the command line; a group's name if another of its choices was made.
         old, new: its values, or the names of the choices.
-        synchronous: True if all schedules of both runs are.
     """
 
     setting: str
     old: Any
     new: Any
-    synchronous: bool = False
 
     @override
     def __str__(self) -> str:
@@ -87,7 +82,7 @@ class Difference:
     @property
     def changes_weights(self) -> bool:
         """True if the steps that are done would have had other results."""
-        return not _has_no_effect(self.setting, synchronous=self.synchronous) and not _is_of(self.setting, _OF_LENGTH)
+        return not _has_no_effect(self.setting) and not _is_of(self.setting, _OF_LENGTH)
 
 
 def changes_since(folder: Path, settings: Settings) -> list[Difference]:
@@ -106,9 +101,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[
         names: the choices of each group, in both.
     """
     before, after = _settings(old), _settings(new)
-    synchronous = _is_synchronous(old) and _is_synchronous(new)
     changed = {
-        setting: Difference(setting, before.get(setting), after.get(setting), synchronous)
+        setting: Difference(setting, before.get(setting), after.get(setting))
         for setting in sorted(before.keys() | after.keys())
         if before.get(setting) != after.get(setting) and not _is_of(setting, _IGNORED)
     }
@@ -119,16 +113,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[
             chosen = tuple(each.get(group) for each in names)
             if None in chosen or chosen[0] == chosen[1]:
                 chosen = difference.old, difference.new
-            choices[group] = Difference(group, chosen[0], chosen[1], synchronous)
+            choices[group] = Difference(group, *chosen)
     return [*choices.values(), *(each for name, each in changed.items() if name.partition(".")[0] not in choices)]
 
 
 def identity_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that two runs must have in common for either to continue the other."""
-    synchronous = _is_synchronous(config)
-    return {
-        name: value for name, value in _settings(config).items() if not _has_no_effect(name, synchronous=synchronous)
-    }
+    return {name: value for name, value in _settings(config).items() if not _has_no_effect(name)}
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,33 +128,8 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**dict(leaves(defaults)), **dict(leaves(config))}
 
 
-def _has_no_effect(setting: str, *, synchronous: bool) -> bool:
-    return _is_of(setting, _OF_NO_EFFECT) and (synchronous or setting not in _DRAINS)
-
-
-def _is_synchronous(config: Mapping[str, Any]) -> bool:
-    """True if all schedules are pipetrain's own synchronous ones, without replicas, whose rounds a drain cuts short."""
-    replicas = _setting(config, "partition", "replicas")
-    if replicas is not None and not (isinstance(replicas, list) and all(each == 1 for each in replicas)):
-        return False
-    if _setting(config, "partition", "replicated") or _setting(config, "partition", "path"):
-        return False  # a plan may have replicas
-    phases = config.get("phases")
-    every = [config, *(phases if isinstance(phases, list) else [])]
-    return all(_setting(each, "schedule", TARGET) in _synchronous_targets() for each in every)
-
-
-def _setting(config: Any, section: str, name: str) -> Any:
-    """A setting of a configuration, which may be another program's; None if it has none."""
-    found = config.get(section) if isinstance(config, Mapping) else None
-    return found.get(name) if isinstance(found, Mapping) else None
-
-
-@cache
-def _synchronous_targets() -> frozenset[str]:
-    names = names_of_family("schedule", Family.SYNCHRONOUS)
-    own = (choice for choice in map(partial(choice_of, "schedule"), names) if choice.package is None)
-    return frozenset(str(choice.content[TARGET]) for choice in own)
+def _has_no_effect(setting: str) -> bool:
+    return setting != _DRAINS and _is_of(setting, _OF_NO_EFFECT)
 
 
 def _is_of(setting: str, sections: Sequence[str]) -> bool:

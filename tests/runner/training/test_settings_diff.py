@@ -83,20 +83,3 @@ def test_runs_differing_without_weight_effect_may_continue():
     assert identity_settings(changed("train", epochs=3)) != identity_settings(OLD)
     assert identity_settings({**OLD, "checkpoint": {"every_steps": 5}}) != identity_settings(OLD)
     assert identity_settings({**OLD, "partition": {"stages": 3}}) != identity_settings(OLD)
-
-
-@pytest.mark.parametrize(
-    ("schedules", "matters"),
-    [(["gpipe.GPipe"], False), (["gpipe.GPipe", "one_f_one_b.OneFOneB"], True), (["one_f_one_b.OneFOneB"], True)],
-)
-def test_drains_matter_under_asynchronous_schedules(schedules, matters):
-    sections = [{"schedule": {"_target_": f"pipetrain.engine.schedules.{each}"}} for each in schedules]
-    run = {**OLD, **sections[0], "phases": sections}
-    more = {**run, "checkpoint": {"every_steps": 5}}
-    assert (identity_settings(more) != identity_settings(run)) == matters
-    (found,) = differences(run, more, ({}, {}))
-    assert found.changes_weights == matters
-    for foreign in ({"partition": "gpu"}, {"partition": {"replicas": 2}}, {"phases": "all"}, {"phases": ["first"]}):
-        assert identity_settings({**run, **foreign})  # of another program
-    replicated = {"partition": {"replicas": [2]}}
-    assert identity_settings({**more, **replicated}) != identity_settings({**run, **replicated})
