@@ -7,9 +7,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 STAGES = (
-    {"parameters": 100, "forward_staleness": [1, 2], "weight_bytes_peak": 800, "activation_bytes_peak": 30,
+    {"weight_bytes": 400, "forward_staleness": [1, 2], "weight_bytes_peak": 800, "activation_bytes_peak": 30,
      "peak_memory_bytes": 5000, "idle_share": 0.5},
-    {"parameters": 100, "forward_staleness": [], "weight_bytes_peak": 400, "activation_bytes_peak": 10,
+    {"weight_bytes": 400, "forward_staleness": [], "weight_bytes_peak": 400, "activation_bytes_peak": 10,
      "peak_memory_bytes": 7000, "idle_share": 0.25},
 )  # fmt: skip
 """Of all: 2 and 0 updates late, 1.5 copies, 1.2 kB and 40 B, 7 kB, idle for 3/8."""

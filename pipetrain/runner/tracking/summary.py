@@ -71,9 +71,6 @@ def read_undamaged(run: RunDirectory) -> dict[str, Any] | None:
     return None
 
 
-_FLOAT32_BYTES = 4
-
-
 def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Totals over `per_stage` of a summary, as far as known.
 
@@ -82,8 +79,7 @@ def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """
     weights = _known(stages, "weight_bytes_peak")
     activations = _known(stages, "activation_bytes_peak")
-    # earlier versions wrote no `weight_bytes`
-    one = sum(_known(stages, "weight_bytes")) or _FLOAT32_BYTES * sum(_known(stages, "parameters"))
+    one = sum(_known(stages, "weight_bytes"))
     found = {
         "idle_share": statistics.fmean(idle) if (idle := _known(stages, "idle_share")) else None,
         "weight_bytes": sum(weights) or None,

@@ -63,6 +63,4 @@ def test_shares_average_memory_parts_add_and_peak_is_maximum():
         "idle_share": 0.375, "weight_bytes": 1200, "activation_bytes": 40, "memory_bytes": 7000, "stage_bytes": 830,
         "copies": 1.5,
     }  # fmt: skip
-    stages = [{"parameters": 10, "weight_bytes": 160, "weight_bytes_peak": 240}]
-    assert totals_of_stages(stages)["copies"] == 1.5
     assert totals_of_stages([{"layers": 2, "parameters": 3}, {"idle_share": None}]) == {}

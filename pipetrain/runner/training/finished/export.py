@@ -64,11 +64,9 @@ def _write(path: Path, state: Mapping[str, Tensor], file_format: str) -> None:
         if file_format == "safetensors":
             tensor_file.write(partial, state)
         else:
-            buffer = io.BytesIO()
-            apart = {id(tensor): tensor.clone() for tensor in state.values()}  # not the whole file that is mapped
-            torch.save(
-                {name: apart[id(tensor)] for name, tensor in state.items()}, buffer
-            )  # which reports a full disk unclearly when it writes the file itself
+            buffer = io.BytesIO()  # torch.save reports a full disk unclearly when it writes the file itself
+            apart = {id(tensor): tensor.clone() for tensor in state.values()}  # else it saves all that is mapped
+            torch.save({name: apart[id(tensor)] for name, tensor in state.items()}, buffer)
             partial.write_bytes(buffer.getvalue())
         partial.replace(path)
     except OSError as error:
