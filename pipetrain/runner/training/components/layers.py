@@ -1,7 +1,7 @@
 """Trial forwards of each layer: a stage can give it its weights, and get its gradients across cuts."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -158,10 +158,6 @@ class _Forward:
         for carrier in stateful_layers(layer).values():
             carrier.carried = None
 
-    def _again(self) -> Any:
-        """The result of another forward with the same weights and inputs."""
-        return called(self._layer, self._leaves, self._tensors)
-
     def refuse_replaced(self) -> None:
         """Raises a ConfigError if the forward has put other memory in the place of weights, or made buffers."""
         what = f"model: the forward of layer {self._label}"
@@ -179,12 +175,20 @@ class _Forward:
     def refuse_hidden(self, *, overlap: bool) -> None:
         """Raises a ConfigError if the layer uses a parameter that it has not registered.
 
-        If forwards `overlap`, there is a second one before the backward.
+        It is a leaf behind the outputs that is the same one in another forward: a forward may make a leaf for itself,
+        to take a gradient by it. If forwards `overlap`, there is a second one before the backward.
         """
         known = [*self._leaves.values(), *self._inputs, *self._tensors]
-        refuse_hidden_parameters(self._label, self.outputs, known, self._again)
-        if overlap:
-            self._again()
+        hidden = _leaves_behind(self.outputs, known)
+        if not (hidden or overlap):
+            return
+        result = called(self._layer, self._leaves, self._tensors)
+        others = _leaves_behind(result if isinstance(result, tuple) else (result,), known)
+        if kept := [leaf for leaf in hidden if any(leaf is other for other in others)]:
+            raise ConfigError(
+                f"model: layer {self._label} uses a parameter of shape {tuple(kept[0].shape)} that none of its modules "
+                "registers; assign it as an attribute of the module that uses it"
+            )
 
     def refuse_wrong_gradients(self) -> None:
         """Makes a backward; raises a ConfigError for what another forward has overwritten."""
@@ -236,23 +240,6 @@ def called(layer: nn.Module, leaves: dict[str, Tensor], inputs: Tensors) -> Any:
     """The result of the layer with these weights, for copies of inputs, which it may change in place."""
     with torch.enable_grad():
         return functional_call(layer, leaves, tuple(each.clone() for each in inputs))
-
-
-def refuse_hidden_parameters(label: str, outputs: Tensors, known: list[Tensor], again: Callable[[], Any]) -> None:
-    """Refuses a layer whose outputs depend on a leaf that is not known, and that is the same one when called again.
-
-    A forward may make a leaf for itself, to take a gradient by it.
-    """
-    hidden = _leaves_behind(outputs, known)
-    if not hidden:
-        return
-    result = again()
-    others = _leaves_behind(result if isinstance(result, tuple) else (result,), known)
-    if kept := [leaf for leaf in hidden if any(leaf is other for other in others)]:
-        raise ConfigError(
-            f"model: layer {label} uses a parameter of shape {tuple(kept[0].shape)} that none of its modules "
-            "registers; assign it as an attribute of the module that uses it"
-        )
 
 
 def _leaves_behind(outputs: Tensors, known: list[Tensor]) -> list[Tensor]:

@@ -1,7 +1,6 @@
 """What layers compute when a stage reads other weights for the backward, or computes a forward again."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from pipetrain.engine.seeding import python_generators_kept
 from pipetrain.engine.stage.saved_tensors import WeightCasts
 from pipetrain.engine.tensors import Tensors, close, differentiable, storage_pointers
 from pipetrain.runner.config.phases import PhaseSettings
-from pipetrain.runner.training.components.layers import called, copy_of, leaves_of, refuse_hidden_parameters
+from pipetrain.runner.training.components.layers import called, copy_of, leaves_of
 
 _SAMPLES = 4
 _PLAIN = ComputeOptions()
@@ -70,7 +69,7 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
     arithmetic makes do not count, as they are made again for the backward.
 
     Raises:
-        ConfigError: a layer uses a parameter that is not registered, or one that its forward changes.
+        ConfigError: a layer uses a parameter that its forward changes.
     """
     probe = copy_of(chain)
     first, second = tuple(tensor[:_SAMPLES].clone() for tensor in inputs), tuple(map(_other_samples, inputs))
@@ -78,12 +77,12 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Comput
     for label, layer in zip(probe.labels, probe.layers, strict=True):
         _refuse_max_norm(label, layer)
         second = tuple(_unlike(a, b) for a, b in zip(first, second, strict=True))
-        once, first_out = _saved(layer, first, label, arithmetic)
-        again, second_out = _saved(layer, second, label, arithmetic)
+        once, first_out = _saved(layer, first, arithmetic)
+        again, second_out = _saved(layer, second, arithmetic)
         with torch.no_grad():
             for parameter in layer.parameters():
                 parameter.mul_(1.25).add_(0.125)
-        changed, _ = _saved(layer, first, label, arithmetic)
+        changed, _ = _saved(layer, first, arithmetic)
         if all(map(_same, first, second)):
             known = False
         elif _is_recurrent(layer):
@@ -151,7 +150,7 @@ def _unlike(first: Tensor, second: Tensor) -> Tensor:
     return torch.randn_like(second).requires_grad_(second.requires_grad)
 
 
-def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOptions) -> tuple[list[Tensor], Tensors]:
+def _saved(layer: nn.Module, inputs: Tensors, arithmetic: ComputeOptions) -> tuple[list[Tensor], Tensors]:
     """The saved tensors that are no view and no cast of a weight, and the outputs."""
     leaves = leaves_of(layer)
     weights = storage_pointers(leaves.values())
@@ -169,7 +168,6 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOpt
     with torch.enable_grad(), hooks, casts, arithmetic.computing(inputs[0].device):
         result = called(layer, leaves, inputs)
     outputs = result if isinstance(result, tuple) else (result,)
-    refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs], partial(called, layer, leaves, inputs))
     # after the first layer a gradient flows to the inputs as well, and autograd saves what that needs
     return saved, tuple(output.detach().requires_grad_(differentiable(output)) for output in outputs)
 

@@ -111,7 +111,7 @@ def test_model_check_leaves_the_model_as_it_was():
 
 def test_check_refuses_unregistered_parameter():
     with pytest.raises(ConfigError, match=r"1:Hidden uses a parameter of shape \(4, 4\) that none"):
-        probe(nn.Linear(4, 4), Hidden())
+        check_forwards(chain_of(nn.Sequential(nn.Linear(4, 4), Hidden())), (torch.randn(6, 4),), [], ComputeOptions())
 
 
 class Force(nn.Linear):
