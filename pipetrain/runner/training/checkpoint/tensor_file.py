@@ -2,9 +2,8 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
-from math import prod
 from pathlib import Path
 
 import torch
@@ -13,13 +12,9 @@ from safetensors.torch import save, save_file
 from torch import Tensor
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.optim.optimizer_state import GROUP, NUMBER, OURS
-from pipetrain.engine.stage.saved_state import Kind, TensorName
 from pipetrain.engine.tensors import dense
 
 SUFFIX = ".safetensors"
-_SET_BY_RUN = {*OURS, "fused", "foreach", "capturable", "differentiable", "maximize"}
-"""Settings of an optimizer's groups that no step changes."""
 
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -54,39 +49,6 @@ def mapped(places: Mapping[str, Path]) -> Iterator[tuple[str, Tensor]]:
                     yield name, file.get_tensor(name)
         except SafetensorError as error:
             raise ConfigError(f"{path}: not a safetensors file: {error}") from error
-
-
-def fault(path: Path, step: int, listed: Collection[str]) -> str | None:
-    """Fault of a file of a checkpoint after `step` steps, as the continuation of `damaged:`; None if it is valid.
-
-    `listed` are the names that the manifest has of its tensors.
-    """
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = file.keys()
-            if set(listed) != set(names):
-                return "its tensors are not those of the manifest"
-            for text in names:
-                if wrong := _fault(TensorName.parse(text), file.get_slice(text).get_shape(), step):
-                    return f"its {text} {wrong}"
-    except SafetensorError as error:
-        return f"not a safetensors file: {error}"
-    except ValueError as error:
-        return f"it holds tensors that no checkpoint has: {error}"
-    return None
-
-
-def _fault(name: TensorName, shape: list[int], step: int) -> str | None:
-    if name.kind is Kind.OPTIMIZER:
-        if name.key.removeprefix(GROUP).removesuffix(NUMBER) in _SET_BY_RUN and name.key.startswith(GROUP):
-            return "is set by the run, and not by a checkpoint"
-        if prod(shape) != 1 and (name.key == "step" or name.key.endswith(NUMBER)):
-            return f"is of shape {tuple(shape)} and no number"
-    if name.kind is Kind.CARRIED and not name.key.isdecimal():
-        return "has no number of a tensor"
-    if name.kind is Kind.HISTORY and name.of == "losses" and shape != [step]:
-        return f"is of shape {tuple(shape)}, and the checkpoint of step {step}"
-    return None
 
 
 def takes(dtype: torch.dtype) -> bool:

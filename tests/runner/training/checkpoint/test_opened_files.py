@@ -15,6 +15,7 @@ from support.pipelines import half_decay, sgd
 from support.worker_pool import simulated
 
 from pipetrain.engine.arithmetic import ComputeOptions
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline import build_stages
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
@@ -104,21 +105,21 @@ def test_history_opens_one_file(tmp_path, opened):
     assert opened == {"process-3.safetensors": 1}
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        (lambda files: files["process-0.safetensors"]["tensors"].pop(), "process-0.safetensors"),
-        (lambda files: files["process-1.safetensors"]["tensors"].append("model.more"), "process-1.safetensors"),
-        (lambda files: files["process-1.safetensors"].pop("tensors"), "process-1.safetensors"),
-        (lambda files: files["process-1.safetensors"].update(tensors=[1]), manifest.NAME),
-    ],
-)
-def test_manifest_of_other_tensors_is_damaged(tmp_path, change, name):
+def test_manifest_that_lists_no_names_of_tensors_is_damaged(tmp_path):
     folder = saved(tmp_path, 2)
     content = json.loads((folder / manifest.NAME).read_text())
-    change(content["files"])
+    content["files"]["process-1.safetensors"]["tensors"] = [1]
     (folder / manifest.NAME).write_text(json.dumps(content, indent=2) + "\n")
-    assert store.problem(folder).startswith(f"{folder / name}: damaged: ")
+    assert store.problem(folder).startswith(f"{folder / manifest.NAME}: damaged: ")
+
+
+def test_manifest_that_lists_another_tensor_is_refused_with_the_file(tmp_path):
+    folder = saved(tmp_path, 2)
+    content = json.loads((folder / manifest.NAME).read_text())
+    content["files"]["process-1.safetensors"]["tensors"].append("model.more")
+    (folder / manifest.NAME).write_text(json.dumps(content, indent=2) + "\n")
+    with pytest.raises(ConfigError, match=f"{folder}/process-1.safetensors: .*model.more"):
+        contents.model_state(folder)
 
 
 def test_resumed_run_is_hashed_once_before_it_starts(tmp_path, monkeypatch):

@@ -157,36 +157,6 @@ def test_tensor_that_no_checkpoint_has_is_refused_with_its_file(tmp_path):
         contents.model_state(RunDirectory(tmp_path).checkpoint(3))
 
 
-@pytest.mark.parametrize(
-    ("name", "tensor", "fault"),
-    [
-        ("strange.weight", torch.ones(1), "it holds tensors that no checkpoint has: 'strange'"),
-        ("optimizer.a/group.params.number", torch.tensor(1), "is set by the run, and not by a checkpoint"),
-        ("optimizer.a/group.lr_scale.number", torch.tensor(9.0), "is set by the run, and not by a checkpoint"),
-        (
-            "optimizer.a/group.fused.number",
-            torch.ones((), dtype=torch.bool),
-            "is set by the run, and not by a checkpoint",
-        ),
-        ("optimizer.a/group.k.number", torch.ones(2), r"is of shape \(2,\) and no number"),
-        ("optimizer.a/step", torch.ones(2), r"is of shape \(2,\) and no number"),
-        ("carried.a/x", torch.ones(1), "has no number of a tensor"),
-        ("run.losses", torch.ones(4), r"is of shape \(4,\), and the checkpoint of step 3"),
-    ],
-)
-def test_tensor_that_no_run_writes_is_damage_that_names_it(tmp_path, name, tensor, fault):
-    folder = written(tmp_path, 3, {name: tensor})
-    assert re.fullmatch(f"{folder}/process-0.safetensors: damaged: .*{fault}.*", store.problem(folder))
-    with pytest.raises(ConfigError, match=fault):
-        store.newest_undamaged(tmp_path)
-
-
-def test_what_an_optimizer_changes_in_its_groups_is_no_damage(tmp_path):
-    of_weight = {"optimizer.a/group.k.number": torch.tensor(3), "optimizer.a/step": torch.ones(())}
-    made = {**of_weight, "carried.a/10": torch.ones(2), "run.losses": torch.ones(3)}
-    assert store.problem(written(tmp_path, 3, made)) is None
-
-
 @pytest.mark.parametrize("name", ["progress.json", "config.json"])
 def test_manifest_without_a_file_that_each_has_is_no_checkpoint(folder, name):
     manifest = json.loads((folder / "manifest.json").read_text())
