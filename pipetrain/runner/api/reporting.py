@@ -97,6 +97,7 @@ def begin(job: Job, hydra: DictConfig) -> None:
     # archives an earlier run, or its checkpoints after the resumed one
     resume = job.resume
     if resume is not None and job.resumes_itself:
+        run.summary.unlink(missing_ok=True)  # of the previous part, which has not ended if this one fails
         if aside := run.archive_checkpoints_after(resume):
             print(one_line(f"the checkpoints after {resume.name} are now in {aside}"), flush=True)
     elif aside := run.archive_previous_run():
