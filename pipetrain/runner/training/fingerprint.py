@@ -13,8 +13,6 @@ from torch import Tensor
 from pipetrain.data.fetch import Fetch, form_of
 from pipetrain.data.loader import Loader
 from pipetrain.engine.arithmetic import torch_threads
-from pipetrain.data.fetch import Fetch, form_of
-from pipetrain.data.loader import Loader
 
 Fingerprint = Mapping[str, Any]
 """In values of JSON: `samples`, their number, and `read`: index -> what the input and the target hold.
