@@ -25,8 +25,9 @@ _ABOUT = (
     "of which hold weights. No network has batch norm. The recipe is today's: linear warm-up, cosine decay to a tenth, "
     "gradients clipped at 1. Each method has its own schedule. With one stage, plain asynchrony (`naive_async`) is "
     "plain training.",
-    "[`pipetrain compare`](../compare.md) tunes the learning rate of each method at each depth by successive halving "
-    "on two seeds, over rates three times apart and as far as that helps. Other seeds are reported. All losses are "
+    "[`pipetrain compare`](../compare.md) tuned the learning rate of each method at each depth with two seeds, over "
+    "rates three times apart and as far as that helped. All rates were trained for half of the steps, and the better "
+    "half of them for all steps. Other seeds are reported. All losses are "
     "evaluation losses, means over seeds ± the standard deviation; the Transformer's includes label smoothing.",
     "**The reference** is plain training. All losses of a table are divided by it, for which two tuning seeds are too "
     "few. It was therefore measured with the reported seeds at several rates, and stands for the one with the least "

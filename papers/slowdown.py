@@ -160,9 +160,10 @@ _AT_ONE_RATE = (
     "for NAdam, 0.06 for Muon. The reported seeds are 1 to 3."
 )
 _AT_OWN_RATES = (
-    "Here [`pipetrain compare`](../compare.md) tunes the learning rate of each row at each depth, one stage included, "
-    "by successive halving with seed 1000: from a third to three times the rate above, and further while that helps. "
-    "The reported seeds are 0 to 2. As one seed tunes, a rate may not be the best one: where the rates of a row jump "
+    "Here [`pipetrain compare`](../compare.md) tuned the learning rate of each row at each depth, one stage included, "
+    "with seed 1000: from a third to three times the rate above, and further while that helped. All rates were "
+    "trained for half of the steps, and the better half of them for all steps. The reported seeds are 0 to 2. As one "
+    "seed tunes, a rate may not be the best one: where the rates of a row jump "
     "from one depth to the next, its slowdowns may do so for that reason alone. The intervals do not cover that "
     "choice, and that of one stage shifts all slowdowns of a row."
 )
