@@ -22,10 +22,6 @@ class ConfigError(Exception):
     """A configuration that cannot run. Names the setting, its value, and what would work; exit code 2."""
 
 
-class NoRoomError(ConfigError):
-    """No plan of `partition=auto` fits into the memory of the devices."""
-
-
 class DataError(Exception):
     """An error in a data set's own code, with its sample, message and place. Exit code 2 if no run has begun."""
 

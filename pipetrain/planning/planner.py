@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from pipetrain.engine.errors import ConfigError, NoRoomError
+from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.memory import MemoryModel, with_states
 from pipetrain.planning.costs.stage_costs import CostModel
@@ -70,11 +70,11 @@ class Planner:
         """The plan that was asked for.
 
         Raises:
-            NoRoomError: no plan fits into the devices' memory.
+            ConfigError: no plan fits into the devices' memory.
         """
         plan = self._searched(self._memory_balanced(), self.replicas)
         if plan is None:
-            raise NoRoomError(self._shortage())
+            raise ConfigError(self._shortage())
         return plan
 
     def _shortage(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 from support.plans import cells, chain, layer
 from support.worker_pool import settings
 
-from pipetrain.engine.errors import ConfigError, NoRoomError
+from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.planner import Planner
 from pipetrain.planning.profile.profile import LoaderTime
 from pipetrain.planning.profiling.auto_partition import with_updates
@@ -230,7 +230,7 @@ def replicated(profile, replicas, **changes):
 def test_replicas_that_are_given_are_planned_for():
     plan = replicated(chain(*[layer(1.0)] * 8), [1, 3]).best()
     assert (plan.replicas, layers(plan), plan.time_per_minibatch_s) == ("1-3", [2, 6], 2.0)
-    with pytest.raises(NoRoomError, match=r"topology\.memory_gigabytes=1e-06: no plan fits"):
+    with pytest.raises(ConfigError, match=r"topology\.memory_gigabytes=1e-06: no plan fits"):
         replicated(chain(*[layer(1.0, weight_bytes=1000)] * 8), [1, 3], topology={"memory_gigabytes": 1e-6}).best()
 
 

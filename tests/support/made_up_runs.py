@@ -5,27 +5,24 @@ from pathlib import Path
 
 from pipetrain.reporting.comparison.contenders import Contender, distinguished
 from pipetrain.reporting.comparison.costs import Costs
-from pipetrain.reporting.comparison.halving import Axis, rungs_of
+from pipetrain.reporting.comparison.tuning import Grid, around
 from pipetrain.reporting.steps_to_loss import LossCurve
 from pipetrain.reporting.sweep.compared_run import ComparedRun, Point
 
 STEPS = 100
 
 
-def contender(method, *words, step_s=0.01, memory=1000, fits=True, axes=None, **others):
-    axes = axes or (Axis.around("optimizer.lr", 0.1),)
+def contender(method, *words, step_s=0.01, memory=1000, fits=True, metric="loss", **others):
+    words = (f"method={method}", *words)
     given = {
-        "words": (f"method={method}", *words),
-        "key": f"{method} {words}",
-        "method": method,
-        "axes": axes,
-        "tuning_seeds": 1,
+        "words": words,
+        "settings": {"checkpoint.metric": metric, **dict(word.split("=") for word in words)},
+        "cut": "0,1",
+        "key": f"{words}",
+        "grid": Grid((around("optimizer.lr", 0.1),), extends=True),
         "steps": STEPS,
-        "rungs": tuple(rungs_of(axes, STEPS)),
         "cores": 1,
-        "metric": "loss",
-        "lower": ("loss", "perplexity"),
-        "costs": Costs(((STEPS, step_s),), (memory,), fits=fits),
+        "costs": Costs(((STEPS, step_s),), memory, fits=fits),
     }
     return Contender(**{**given, **others})
 
@@ -48,6 +45,12 @@ def evaluated(*values):
 
 DIVERGED = {"status": "diverged", "reason": "diverged: the loss of step 7 is nan"}
 FAILED = {"status": "failed", "reason": "out of memory"}
+
+
+def made_up(planned, settings, facts):
+    """The run of these settings and facts."""
+    known = {"numbers": {"steps": STEPS}, "lower_is_better": ("loss", "perplexity")}
+    return ComparedRun(Path(planned.name), settings=settings, **{**known, **facts})
 
 
 class MadeUpRuns:
@@ -75,7 +78,6 @@ class MadeUpRuns:
                 if self.started >= self.most:
                     return False
                 self.order.append(planned)
-                facts = {"settings": {"seed": planned.seed}, "numbers": {"steps": planned.steps}}
-                self.results[planned.name] = ComparedRun(Path(planned.name), **facts, **self.result_of(planned))
+                self.results[planned.name] = made_up(planned, {"seed": planned.seed}, self.result_of(planned))
             ended(planned)
         return True

@@ -8,10 +8,9 @@ from pipetrain.runner.terminal.arguments import Subparsers, add_settings_parser
 from pipetrain.runner.terminal.output_folder import check_writable
 
 _DESCRIPTION = """\
-Takes settings of `pipetrain run`, some with several values. Tunes the learning rate of each combination by successive
-halving, simulates it with fresh seeds, predicts its seconds per step and memory on the topology, and reports which
-combination reaches a target first. A second call with the same -o reuses the runs there, so that methods, stages and
-seeds can be added."""
+Takes settings of `pipetrain run`, some with several values. Tunes the learning rate of each combination, simulates it
+with fresh seeds, predicts its seconds per step and memory on the topology, and reports which combination reaches a
+target first. A second call with the same -o reuses the runs there, so that methods, stages and seeds can be added."""
 _EPILOG = """\
 For example: pipetrain compare model=lenet5 method=gpipe,pipedream,pipeoptim partition.stages=2,4 -o compared
              pipetrain compare model=gpt method=gpipe,pipemare partition.stages=4 --target loss=2.5 --minutes 30

@@ -1,8 +1,9 @@
-"""The work of `pipetrain compare`: tunes every configuration, then runs its seeds, and reports after each round."""
+"""The work of `pipetrain compare`: tunes every configuration, then runs its seeds, and reports them."""
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,15 +11,10 @@ from tqdm import tqdm
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.processes import usable_cores
-from pipetrain.reporting.comparison.contenders import (
-    METRIC,
-    Contender,
-    check_baseline,
-    contenders_of,
-)
-from pipetrain.reporting.comparison.halving import Search, Trial, search
-from pipetrain.reporting.comparison.results import Comparison, Outcome, stored_cuts
+from pipetrain.reporting.comparison.contenders import METRIC, Contender, contenders_of
+from pipetrain.reporting.comparison.results import Comparison, Outcome
 from pipetrain.reporting.comparison.runs import FAILED, PlannedRun, Runs
+from pipetrain.reporting.comparison.tuning import Candidate, Search, search
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.runner.api.surroundings import kept
 from pipetrain.runner.terminal.text_table import counted, printable
@@ -70,38 +66,32 @@ def compare(
         KeyboardInterrupt: a signal; the results up to then are written.
     """
     began = time.monotonic()
-    cuts = {} if output is None else stored_cuts(output)
     with kept():
-        contenders, left_out = _contenders(words, request, config_dir, cuts)
-        baseline = request.baseline or contenders[0].method
-        check_baseline(baseline, [each.method for each in contenders], left_out)
+        contenders = _contenders(words, request, config_dir)
         jobs = request.jobs or max(1, usable_cores() // max(each.cores for each in contenders))
     end_s = math.inf if request.minutes is None else began + 60 * request.minutes
     folder = new_folder(Path("comparison")) if output is None else output
     with locked(folder):
-        work = _Work(contenders, Runs(folder / "runs", jobs, end_s), request, baseline, left_out)
+        work = _Work(contenders, Runs(folder / "runs", jobs, end_s), request)
         try:
-            work.carry_out(folder)
+            work.carry_out()
         except KeyboardInterrupt:
             tqdm.write(f"the runs that have ended are in {folder}; the same command with -o {folder} goes on")
             raise
         finally:
-            found = work.comparison(folder)
+            baseline = request.baseline or contenders[0].method
+            found = Comparison(folder, work.outcomes(), baseline, request.target, request.seeds)
             found.write()
     return found
 
 
-def _contenders(
-    words: Sequence[str], request: Request, config_dir: Path | None, cuts: Mapping[str, Sequence[str]]
-) -> tuple[list[Contender], list[str]]:
+def _contenders(words: Sequence[str], request: Request, config_dir: Path | None) -> list[Contender]:
     """`contenders_of` the words and the target's metric; an error about that metric names `--target`."""
-    asked = request.tune, request.tuning_seeds, config_dir, cuts, request.baseline
-    if request.target is None or request.target[0] == TRAIN_LOSS:
-        return contenders_of(words, *asked)
-    metric, value = request.target
+    metric, value = request.target or (TRAIN_LOSS, 0.0)
     setting = f"{METRIC}={metric}"
+    chosen = words if metric == TRAIN_LOSS else [*words, setting]
     try:
-        return contenders_of([*words, setting], *asked)
+        return contenders_of(chosen, request.tune, config_dir, request.baseline)
     except ConfigError as error:
         if not str(error).startswith(f"{setting}: "):
             raise
@@ -110,76 +100,60 @@ def _contenders(
 
 @dataclass
 class _Work:
-    """The runs of a comparison that is going on.
-
-    Attributes:
-        baseline: its method.
-        left_out: lines on configurations that were asked for and cannot run.
-    """
+    """The runs of a comparison that is going on."""
 
     contenders: Sequence[Contender]
     runs: Runs
     request: Request
-    baseline: str
-    left_out: Sequence[str] = ()
 
-    def carry_out(self, output: Path) -> None:
-        """Tunes, then runs one seed of every contender after the other, and writes the results after each."""
-        while trials := self._next_trials():
-            if not self._round("tuning", trials):
+    def carry_out(self) -> None:
+        """Tunes all contenders, then runs one seed of each after the other, as far as the time allows."""
+        while trials := [run for each in self.contenders for run in self._trials(each, self._search(each).missing)]:
+            if not self._carried_out("tuning", trials):
                 return
-        for seed in range(self.request.seeds):
-            before = self.runs.started
-            runs = [run for each in self.contenders for run in self._reported(each, [seed])]
-            if not self._round(f"seed {seed}", runs):
-                return
-            if self.runs.started > before and seed + 1 < self.request.seeds:
-                (found := self.comparison(output)).write()
-                tqdm.write(printable(" ".join(found.report.heads)))
+        reported = [run for each in self.contenders for run in self._reported(each, self._search(each))]
+        self._carried_out("seeds", sorted(reported, key=lambda run: run.seed))
 
-    def _next_trials(self) -> list[PlannedRun]:
-        """Runs that tuning needs next, the shortest first."""
-        runs = (run for each in self.contenders for run in self._of_trials(each, self.search(each).trials))
-        return sorted(runs, key=lambda each: each.steps)
-
-    def _round(self, what: str, planned: Sequence[PlannedRun]) -> bool:
-        """Carries out runs; returns False if the time was over before."""
+    def _carried_out(self, what: str, planned: Sequence[PlannedRun]) -> bool:
+        """Carries out those runs that have not ended; returns False if the time was over before."""
         missing = [each for each in planned if self.runs.result(each) is None]
         if not missing:
             return True
-        with counting(f"{what}, {counted(len(missing), 'run', 'runs')}", sum(each.steps for each in missing)) as bar:
-            done = self.runs.carry_out(missing, lambda run: bar.update(run.steps))
-        statuses = [result.status for each in missing if (result := self.runs.result(each))]
-        lost = [f"{n} {status}" for status in ("diverged", FAILED) if (n := statuses.count(status))]
-        tqdm.write(", ".join([f"{what}: {counted(len(statuses), 'run', 'runs')}", *lost]))
+        heading = f"{what}: {counted(len(missing), 'run', 'runs')}"
+        with counting(heading, sum(each.contender.steps for each in missing)) as bar:
+            done = self.runs.carry_out(missing, lambda run: bar.update(run.contender.steps))
+        results = [run for _, run in self._ended(missing)]
+        lost = Counter(run.status for run in results if run.status != "completed")
+        tqdm.write(", ".join([heading, *(f"{count} {status}" for status, count in lost.items())]))
+        for run in results:
+            if run.status == FAILED:
+                tqdm.write(printable(f"{run.path.name}: {run.reason}"))
         return done
 
-    def search(self, contender: Contender) -> Search:
-        """The state of a contender's tuning."""
+    def _search(self, contender: Contender) -> Search:
+        def loss_of(candidate: Candidate) -> float | None:
+            losses = [contender.loss_of(run) for _, run in self._ended(self._trials(contender, [candidate]))]
+            return sum(losses) / len(losses) if len(losses) == self.request.tuning_seeds else None
 
-        def loss_of(trial: Trial) -> float | None:
-            losses = [contender.loss_of(run) for _, run in self._ended(self._of_trials(contender, [trial]))]
-            return sum(losses) / len(losses) if len(losses) == contender.tuning_seeds else None
+        return search(contender.grid, loss_of)
 
-        return search(contender.axes, contender.rungs, loss_of)
-
-    def _of_trials(self, contender: Contender, trials: Iterable[Trial]) -> list[PlannedRun]:
+    def _trials(self, contender: Contender, candidates: Iterable[Candidate]) -> list[PlannedRun]:
         first = max(_FIRST_TUNING_SEED, self.request.seeds)  # none is reported
-        seeds = range(first, first + contender.tuning_seeds)
-        return [PlannedRun(contender, *each, seed=seed, tunes=True) for each in trials for seed in seeds]
+        seeds = range(first, first + self.request.tuning_seeds)
+        return [PlannedRun(contender, each, seed, tunes=True) for each in candidates for seed in seeds]
 
-    def _reported(self, contender: Contender, seeds: Iterable[int]) -> list[PlannedRun]:
-        best = self.search(contender).best
-        return [] if best is None else [PlannedRun(contender, best, contender.steps, seed) for seed in seeds]
+    def _reported(self, contender: Contender, tuning: Search) -> list[PlannedRun]:
+        seeds = range(0 if tuning.best is None else self.request.seeds)
+        return [PlannedRun(contender, tuning.best or (), seed) for seed in seeds]
 
     def _ended(self, every: Iterable[PlannedRun]) -> list[tuple[PlannedRun, ComparedRun]]:
         return [(each, run) for each in every if (run := self.runs.result(each)) is not None]
 
-    def comparison(self, folder: Path) -> Comparison:
-        """The results so far."""
-        outcomes = []
+    def outcomes(self) -> list[Outcome]:
+        """What has become of each contender so far."""
+        found = []
         for each in self.contenders:
-            tuning, reported = self.search(each), self._reported(each, range(self.request.seeds))
-            trials = self._ended(self._of_trials(each, tuning.losses))
-            outcomes.append(Outcome(each, tuning, trials, self._ended(reported)))
-        return Comparison(folder, outcomes, self.baseline, self.request.target, self.request.seeds, self.left_out)
+            tuning = self._search(each)
+            trials, reported = self._trials(each, tuning.losses), self._reported(each, tuning)
+            found.append(Outcome(each, tuning, self._ended(trials), self._ended(reported)))
+        return found

@@ -1,16 +1,16 @@
 """Results of a comparison so far: its report, and the files in its folder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.engine.files import strict_json
-from pipetrain.reporting.comparison.contenders import Contender, check_cut, cut_key, values_of
-from pipetrain.reporting.comparison.halving import Search
+from pipetrain.reporting.comparison.contenders import Contender
+from pipetrain.reporting.comparison.costs import Costs
 from pipetrain.reporting.comparison.runs import FAILED, PlannedRun
+from pipetrain.reporting.comparison.tuning import Search
 from pipetrain.reporting.steps_to_loss import SHARE
 from pipetrain.reporting.sweep import sweep_files
 from pipetrain.reporting.sweep.columns import PREDICTED_STAGE, PREDICTED_STEP
@@ -19,11 +19,10 @@ from pipetrain.reporting.sweep.comparison import ComparedGroups
 from pipetrain.reporting.sweep.fastest import efforts_of, fastest_first, sentence_on
 from pipetrain.reporting.sweep.groups import SweepGroup, name_of, short_settings
 from pipetrain.reporting.sweep.slowdown import SECONDS, Slowdown, slowdown_to
-from pipetrain.runner.terminal.text_table import counted, csv_table
+from pipetrain.runner.terminal.text_table import csv_table
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.throughput import ALL_THROUGHPUTS, PREDICTED
 
-_STATE = "state.json"
 FILES = ("comparison.md", "comparison.json", "comparison.png", "comparison.html", "runs.csv")
 Ended = Sequence[tuple[PlannedRun, ComparedRun]]
 
@@ -44,29 +43,24 @@ class Outcome:
     reported: Ended
 
     @property
-    def tuned(self) -> dict[str, str]:
-        """The chosen settings and their values."""
-        return values_of(self.tuning.best or ())
-
-    @property
     def group(self) -> SweepGroup:
         """The reported runs, named after what distinguishes the contender and what was chosen for it."""
-        own = self.contender.named
-        named = {**own, **short_settings([*own, *self.tuned], self.tuned)}
+        own, chosen = self.contender.named, (word.partition("=") for word in self.tuning.best or ())
+        tuned = {name.lstrip("+"): value for name, _, value in chosen}
+        named = {**own, **short_settings([*own, *tuned], tuned)}
         return SweepGroup(name_of(named), [_costed(*each) for each in self.reported], named)
 
 
 def _costed(planned: PlannedRun, run: ComparedRun) -> ComparedRun:
     """The run with its seed in the comparison alone, as a method's own may be fixed, and with the predicted costs."""
-    settings = {name: value for name, value in run.settings.items() if not is_seed(name)}
     costs, steps = planned.contender.costs, planned.contender.steps
+    settings = {name: value for name, value in run.settings.items() if not is_seed(name)}
     numbers = {name: value for name, value in run.numbers.items() if name not in ALL_THROUGHPUTS}
     per_step = {name: value for name, value in run.per_step.items() if name != SECONDS}
     if costs.largest_stage is not None:
         numbers[PREDICTED_STAGE] = costs.largest_stage
-    seconds = costs.seconds if costs.step_s else None
-    if seconds:
-        per_step[SECONDS] = seconds(steps) / steps
+    if costs.step_s:
+        per_step[SECONDS] = costs.seconds(steps) / steps
         numbers[PREDICTED_STEP] = 1000 * per_step[SECONDS]
         if "samples" in per_step:
             numbers[PREDICTED] = per_step["samples"] / per_step[SECONDS]
@@ -75,17 +69,13 @@ def _costed(planned: PlannedRun, run: ComparedRun) -> ComparedRun:
         settings={**settings, "seed": planned.seed},
         numbers=numbers,
         per_step=per_step,
-        curves={name: _timed(curve, seconds) for name, curve in run.curves.items() if name not in ALL_THROUGHPUTS},
-        seconds_of=seconds,
+        curves={name: _timed(curve, costs) for name, curve in run.curves.items() if name not in ALL_THROUGHPUTS},
+        seconds_of=costs.seconds if costs.step_s else None,
     )
 
 
-def _timed(curve: Curve, seconds: Callable[[float], float] | None) -> Curve:
-    """The curve with predicted times."""
-    return [
-        point._replace(seconds=None if seconds is None or point.step is None else seconds(point.step))
-        for point in curve
-    ]
+def _timed(curve: Curve, costs: Costs) -> Curve:
+    return [each._replace(seconds=costs.seconds(each.step) if costs.step_s and each.step else None) for each in curve]
 
 
 @dataclass(frozen=True)
@@ -97,7 +87,6 @@ class Comparison:
         baseline: the method that others are compared with, in its first configuration.
         target: metric and value that were asked for, if any.
         seeds: number of seeds that were asked for.
-        left_out: lines on configurations that were asked for and cannot run.
     """
 
     folder: Path
@@ -105,7 +94,6 @@ class Comparison:
     baseline: str
     target: tuple[str, float] | None
     seeds: int
-    left_out: Sequence[str] = ()
 
     @property
     def failed(self) -> bool:
@@ -147,20 +135,17 @@ class Comparison:
         name = self._baseline.contender.name
         if not any(run.status == "completed" for _, run in self._baseline.reported):
             return f"No run of {name}, the baseline, has completed."
-        if self.target:
-            return f"No completed run of {name} has values of {self.target[0]}."
-        return (
-            f"{name} sets no target: its training loss is not recorded, or has not fallen after {SHARE:.0%} of its "
-            "steps; --target or another --baseline sets one."
-        )
+        lost = f"its training loss is not recorded, or has not fallen after {SHARE:.0%} of its steps"
+        why = f"it has no values of {self.target[0]}" if self.target else lost
+        return f"{name} sets no target: {why}; another --target or --baseline sets one."
 
     @property
     def missing(self) -> list[str]:
         """Lines on what has not run, or came to nothing."""
-        lines = list(self.left_out)
+        lines = []
         for outcome in self.outcomes:
             name, runs = outcome.contender.name, len(outcome.reported)
-            if not outcome.tuning.ended:
+            if outcome.tuning.missing:
                 lines.append(f"{name}: tuning is not finished")
             elif outcome.tuning.best is None:
                 lines.append(f"{name}: every setting that was tried diverged or failed")
@@ -170,44 +155,21 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on memory, tuning and predictions, and on what is missing."""
+        """Notes on memory and predictions, and on what is missing."""
         unfit = [each.contender.name for each in self.outcomes if not each.contender.costs.fits]
-        lines = [f"{name}: does not fit into the memory of its devices, so it is ranked last" for name in unfit]
-        lines += [line for each in self.outcomes for line in (*_on_tuning(each), *_on_lost_trials(each))]
         costs = dict.fromkeys(note for each in self.outcomes for note in each.contender.costs.notes)
-        return [*lines, *(f"prediction: {note}" for note in costs), *(f"missing: {line}" for line in self.missing)]
+        return [
+            *(f"{name}: does not fit into the memory of its devices, so it is ranked last" for name in unfit),
+            *(f"prediction: {note}" for note in costs),
+            *(f"missing: {line}" for line in self.missing),
+        ]
 
     def write(self) -> None:
-        """Writes the report, the list of runs, and the planned cuts for later calls."""
+        """Writes the report, the list of runs, and what is missing."""
         sweep_files.write(self.report, self.folder / "comparison", self.folder.resolve().name)
         rows = [_row(*each) for outcome in self.outcomes for each in (*outcome.trials, *outcome.reported)]
         write_whole(self.folder / "runs.csv", csv_table(rows))
-        cuts = {cut_key(each.contender.words): each.contender.cut for each in self.outcomes if each.contender.cut}
-        state = {"cuts": {**stored_cuts(self.folder), **cuts}, "missing": self.missing}
-        write_whole(self.folder / _STATE, strict_json.dumps(state, indent=1) + "\n")
-
-
-def _on_tuning(outcome: Outcome) -> list[str]:
-    tuning, contender = outcome.tuning, outcome.contender
-    if tuning.ended and tuning.without_effect:
-        settings = ", ".join(axis.setting for axis in contender.axes)
-        same = f"all candidates ended with the same {contender.metric}"
-        return [f"{contender.name}: {settings} is not tuned: {same}, so the first one was chosen"]
-    if tuning.at_end:
-        best = " ".join(tuning.at_end)
-        return [f"{contender.name}: {best} is at the edge of the range that was tried; a better value may lie beyond"]
-    return []
-
-
-def _on_lost_trials(outcome: Outcome) -> list[str]:
-    lines = []
-    for status in ("diverged", FAILED):
-        if lost := [(planned, run) for planned, run in outcome.trials if run.status == status]:
-            settings = ", ".join(dict.fromkeys(" ".join(planned.candidate) for planned, _ in lost))
-            why = f": {lost[0][1].reason}" if status == FAILED else ""
-            of_all = f"{len(lost)} of {counted(len(outcome.trials), 'trial', 'trials')} {status}"
-            lines.append(f"{outcome.contender.name}: {of_all}, with {settings}{why}")
-    return lines
+        write_whole(self.folder / "state.json", strict_json.dumps({"missing": self.missing}, indent=1) + "\n")
 
 
 def _row(planned: PlannedRun, run: ComparedRun) -> dict[str, Any]:
@@ -216,27 +178,9 @@ def _row(planned: PlannedRun, run: ComparedRun) -> dict[str, Any]:
         "purpose": "tuning" if planned.tunes else "reported",
         "tuned": " ".join(planned.candidate),
         "seed": planned.seed,
-        "steps": planned.steps,
         "status": run.status,
         "reason": run.reason,
         "wall_s": run.numbers.get("wall_s"),
         "folder": run.path.name,
         **{f"final_{name}": value for name, value in run.final.items()},
     }
-
-
-def stored_cuts(folder: Path) -> dict[str, list[str]]:
-    """`cut_key` of a configuration -> its cut, as an earlier comparison in the folder has planned it.
-
-    Raises:
-        ConfigError: the file is damaged.
-    """
-    file = folder / _STATE
-    if not file.is_file():
-        return {}
-    try:
-        found: dict[str, list[str]] = strict_json.read(file)["cuts"]
-        check_cut([word for cut in found.values() for word in cut])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
-        raise ConfigError(f"{file}: damaged: {one_line(error)}; move it away, or name another folder") from error
-    return found

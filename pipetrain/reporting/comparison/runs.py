@@ -1,31 +1,29 @@
 """The runs of a comparison: each in its own process and directory, several at a time, in limited time."""
 
-import contextlib
 import hashlib
+import math
 import multiprocessing
 import os
-import re
 import shutil
+import signal
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from pipetrain.engine.errors import ConfigError, DataError, RunError, one_line
 from pipetrain.reporting.comparison.contenders import Contender
-from pipetrain.reporting.comparison.halving import Candidate
+from pipetrain.reporting.comparison.tuning import Candidate
 from pipetrain.reporting.sweep.compared_run import ComparedRun
 from pipetrain.reporting.sweep.run_reader import read
 from pipetrain.runner.api.surroundings import kept
-from pipetrain.runner.config.composition import without_section
 from pipetrain.runner.launch import fork_server
 from pipetrain.runner.launch.process_exit import exit_with_launcher
 from pipetrain.runner.terminal.error_line import message
@@ -34,7 +32,6 @@ from pipetrain.runner.tracking.run_directory import RunDirectory, check_own
 _FINISHED = ("completed", "diverged")
 """Statuses of runs that are not run again."""
 FAILED = "failed"
-_LONGEST_NAME = 60
 _STOP_SECONDS = 10.0
 
 
@@ -44,35 +41,26 @@ class PlannedRun:
 
     Attributes:
         candidate: the tuned settings.
-        steps: number of its steps.
         tunes: True if it serves to choose the settings, and is evaluated only at its end.
     """
 
     contender: Contender
     candidate: Candidate
-    steps: int
     seed: int
     tunes: bool = False
 
     @property
     def words(self) -> list[str]:
         """Its settings."""
-        words = [*self.contender.run_words, *self.candidate, f"seed={self.seed}"]
-        if self.steps < self.contender.steps:
-            words.append(f"train.max_steps={self.steps}")
-        if self.tunes:
-            words.append(f"eval.every_epochs={self.steps}")  # only at the end
-        return words
+        at_its_end = [f"eval.every_epochs={self.contender.steps}"] if self.tunes else []
+        return [*self.contender.words, *self.candidate, f"seed={self.seed}", *at_its_end]
 
     @property
     def name(self) -> str:
         """Name of its directory, whose end stands for all that its results depend on."""
-        parts = (self.contender.key, *self.candidate, str(self.seed), str(self.steps), str(self.tunes))
-        shown = "_".join(
-            [self.contender.method, *map(without_section, self.candidate), f"seed={self.seed}", f"steps={self.steps}"]
-        )
+        parts = (self.contender.key, *self.candidate, str(self.seed), str(self.tunes))
         code = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
-        return f"{re.sub(r'[^A-Za-z0-9.=_-]+', '-', shown)[:_LONGEST_NAME]}-{code}"
+        return f"{self.contender.method}_seed={self.seed}-{code}"
 
 
 class Runs:
@@ -89,10 +77,11 @@ class Runs:
 
     def __init__(self, folder: Path, jobs: int, end_s: float) -> None:
         check_own(folder)
-        self.started = 0
         self._folder, self._jobs, self._end_s = folder, jobs, end_s
         self._results: dict[str, ComparedRun] = {}
         self._step_s: dict[str, float] = {}
+        self._processes: dict[str, ForkServerProcess] = {}
+        self._lock = threading.Lock()  # to start or join a process, as each start joins those that have ended
 
     def result(self, planned: PlannedRun) -> ComparedRun | None:
         """The run if it has ended: now, or with a result in an earlier call."""
@@ -114,39 +103,48 @@ class Runs:
             ended: called after each.
         """
         # contenders that differ only in their predicted costs share their runs
-        waiting = deque({planned.name: planned for planned in every if self.result(planned) is None}.values())
-        running: dict[Any, tuple[ForkServerProcess, PlannedRun]] = {}  # by the sentinel of the process
-        try:
-            while waiting or running:
-                while waiting and len(running) < self._jobs and self._has_time(waiting[0]):
-                    process = self._start(waiting[0])
-                    running[process.sentinel] = process, waiting.popleft()
-                if not running:
-                    return False
-                for sentinel in wait(list(running)):
-                    process, planned = running.pop(sentinel)
-                    process.join()
-                    self._end(planned, self._left_by(planned, process.exitcode))
-                    ended(planned)
-        finally:
-            self._stop(running.values())
-        return True
+        waiting = {planned.name: planned for planned in every if self.result(planned) is None}
+        fork_server.start()  # in this thread, as it ends with the one that starts it
+        with ThreadPoolExecutor(self._jobs) as pool:
+            running = {pool.submit(self._carry_out, planned): planned for planned in waiting.values()}
+            try:
+                for each in as_completed(running):
+                    if each.result():
+                        ended(running[each])
+            except BaseException:
+                self._stop()
+                raise
+        return all(each.result() for each in running)
 
-    def _has_time(self, planned: PlannedRun) -> bool:
-        """True if the run would end in time, by the speed of others of its contender; the first one is just begun."""
-        return time.monotonic() + planned.steps * self._step_s.get(planned.contender.key, 0.0) < self._end_s
+    def _carry_out(self, planned: PlannedRun) -> bool:
+        """Carries out a run in a process; returns False if the time is over."""
+        with self._lock:
+            # the first run of a contender, whose speed is not known, is just begun
+            seconds = planned.contender.steps * self._step_s.get(planned.contender.key, 0.0)
+            if time.monotonic() + seconds >= self._end_s:
+                return False
+            process = self._processes[planned.name] = self._start(planned)
+        wait([process.sentinel])
+        with self._lock:
+            process.join()
+            del self._processes[planned.name]
+        run = self._left_by(planned, process.exitcode)
+        if run.status == FAILED and self._end_s == -math.inf:
+            shutil.rmtree(run.path, ignore_errors=True)
+            self._output(planned).unlink(missing_ok=True)
+            return False
+        self._end(planned, run)
+        return True
 
     def _start(self, planned: PlannedRun) -> ForkServerProcess:
         path = self._folder / planned.name
         shutil.rmtree(path, ignore_errors=True)  # of a run that was interrupted or has failed
         self._folder.mkdir(parents=True, exist_ok=True)
-        fork_server.start()
         process = multiprocessing.get_context(fork_server.METHOD).Process(
             target=_run, args=(planned.words, path, self._output(planned)), name=planned.name
         )
         with kept():  # the process does not import the program's main script
             process.start()
-        self.started += 1
         return process
 
     def _output(self, planned: PlannedRun) -> Path:
@@ -155,44 +153,42 @@ class Runs:
 
     def _left_by(self, planned: PlannedRun, code: int | None) -> ComparedRun:
         """The run whose process has ended."""
-        shutil.rmtree(RunDirectory(self._folder / planned.name).checkpoints, ignore_errors=True)
-        found = self._found(planned)
-        output = self._output(planned)
-        if found:
+        path, output = self._folder / planned.name, self._output(planned)
+        shutil.rmtree(RunDirectory(path).checkpoints, ignore_errors=True)
+        if found := self._found(planned):
             output.unlink(missing_ok=True)
             return found
         said = output.read_text(encoding="utf-8", errors="replace").splitlines() if output.is_file() else []
         reason = said[-1].removeprefix("pipetrain: error: ") if said else f"its process ended with exit code {code}"
-        return ComparedRun(self._folder / planned.name, FAILED, f"{one_line(reason)}; output in {output}")
+        return ComparedRun(path, FAILED, f"{one_line(reason)}; output in {output}")
 
     def _end(self, planned: PlannedRun, run: ComparedRun) -> None:
         self._results[planned.name] = run
         if run.numbers.get("steps"):
             self._step_s[planned.contender.key] = run.numbers["wall_s"] / run.numbers["steps"]
 
-    def _stop(self, running: Collection[tuple[ForkServerProcess, PlannedRun]]) -> None:
-        """Ends the processes of an interrupted comparison, and removes what their runs have begun to write."""
-        for process, _ in running:
+    def _stop(self) -> None:
+        """Starts no further run, and ends the processes, whose threads then remove what was written."""
+        with self._lock:
+            self._end_s, running = -math.inf, [*self._processes.values()]
+        for process in running:
             process.terminate()
-        for process, planned in running:
-            process.join(_STOP_SECONDS)
-            process.kill()
-            process.join()
-            shutil.rmtree(self._folder / planned.name, ignore_errors=True)
-            self._output(planned).unlink(missing_ok=True)
+        for process in running:
+            if not wait([process.sentinel], _STOP_SECONDS):
+                process.kill()
 
 
 def _run(words: Sequence[str], path: Path, output: Path) -> None:
     """Carries out a run in this process, which ends with it."""
     exit_with_launcher()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal, for the comparison, which ends this process
     with output.open("w", encoding="utf-8") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     from pipetrain.runner.api.runs import run
 
     tqdm.set_lock(threading.RLock())  # its own lock would outlive a process that is ended early
-    with contextlib.suppress(KeyboardInterrupt):
-        try:
-            run(words, path=path, progress=False)
-        except (ConfigError, DataError, RunError) as error:
-            sys.exit(f"pipetrain: error: {message(error)}")
+    try:
+        run(words, path=path, progress=False)
+    except (ConfigError, DataError, RunError) as error:
+        sys.exit(f"pipetrain: error: {message(error)}")

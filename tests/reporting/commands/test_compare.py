@@ -41,9 +41,7 @@ def test_comparison_is_made_and_continued_with_another_method(tmp_path):
     done = command.pipetrain_here("compare", *SMALL[:2], *shared, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == "tuning: 4 runs, 2 diverged"
-    assert [line for line in lines if line.endswith(": 2 runs")] == ["seed 0: 2 runs", "seed 1: 2 runs"]
-    assert "pipedream: 1 of 2 trials diverged, with optimizer.lr=1e+30" in lines
+    assert lines[:2] == ["tuning: 4 runs, 2 diverged", "seeds: 4 runs"]
 
     out = tmp_path / "out"
     found = json.loads((out / "comparison.json").read_text())
@@ -51,6 +49,8 @@ def test_comparison_is_made_and_continued_with_another_method(tmp_path):
     assert found["heads"][0].split(" is the fastest")[0] == found["groups"][0]["name"]
     runs = list(csv.DictReader((out / "runs.csv").open()))
     assert [run["purpose"] for run in runs].count("reported") == 4
+    diverged = {(run["purpose"], run["tuned"]) for run in runs if run["status"] == "diverged"}
+    assert diverged == {("tuning", "optimizer.lr=1e+30")}
 
     times = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/summary.json")}
     assert len(times) == 8

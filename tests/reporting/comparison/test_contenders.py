@@ -7,12 +7,13 @@ import pytest
 from support.made_up_runs import contender
 from support.quick_cases import every
 
-from pipetrain.engine.errors import ConfigError, NoRoomError
+from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planning.profiling.profile import profile_of
 from pipetrain.reporting.comparison import contenders
-from pipetrain.reporting.comparison.contenders import _key, _varied, contenders_of, cut_key, distinguished
-from pipetrain.runner.config.composition import composed
+from pipetrain.reporting.comparison.contenders import _configurations, _key, contenders_of, distinguished
+from pipetrain.reporting.comparison.tuning import Grid
+from pipetrain.runner.config.composition import composed, with_choices_of
 from pipetrain.runner.training.planned_run import plan_run
 
 SMALL = (
@@ -44,17 +45,15 @@ def small(tmp_path_factory):
             ("method=gpipe,pipedream_2bw", "", "train.microbatches=1"),
             ("topology.devices=1", "", "topology.devices=1: "),
             ("profile=missing.json", "", "missing.json"),
+            ("partition=auto profile=null", "", "partition=auto: would measure"),
             ("", "optimizer.lr", "--tune optimizer.lr: a setting and its values"),
-            ("", "optimizer.lr=0.1,0.1", "--tune optimizer.lr=0.1,0.1: a value is given twice"),
             ("", "optimizer.lr=0.1,-1", "optimizer.lr=-1: "),
             ("", "optimizer.rate=0.1,1", "optimizer.rate"),
-            ("optimizer.lr=0.1", "++optimizer.lr=0.1,0.2", "--tune ++optimizer.lr: is also among the settings"),
+            ("optimizer.lr=0.1", "++optimizer.lr=0.1,0.2", "--tune optimizer.lr: is also among the settings"),
             ("lr_schedule=cosine", "lr_schedule.warmup=0,50", "lr_schedule.warmup=50"),
-            ("", "++train.microbatches=1,2", "--tune ++train.microbatches: may change"),
+            ("", "++train.microbatches=1,2", "--tune train.microbatches: may change"),
             ("", "optimizer=sgdm,adamw", "--tune optimizer: may change"),
-            ("method=gpipe", "optimizer.momentum=0.9,0", "--tune optimizer.momentum=0: changes"),
-            ("", "train.ema=null,0.9", "--tune train.ema="),
-            ("method=lwp partition.stages=4", "method.stash=false,true", "--tune method.stash=True: changes"),
+            ("", "method.stash=true,false", "--tune method.stash: may change"),
         ],
     ),
 )
@@ -65,27 +64,21 @@ def test_words_that_cannot_be_compared_are_refused(small, words, tune, named):
 
 
 def test_contenders_have_their_length_grid_and_costs(small):
-    (first, second), _ = contenders_of([*small, "method=gpipe,hogwild", "train.microbatches=2"])
+    first, second = contenders_of([*small, "method=gpipe,hogwild", "train.microbatches=2"])
     assert (first.method, second.method) == ("gpipe", "hogwild")
-    assert [axis.values for axis in first.axes] == [("0.0167", "0.05", "0.15")]
-    assert (first.steps, first.rungs, first.metric) == (4, (2, 4), "loss")
+    assert first.grid == Grid((("optimizer.lr=0.05", "optimizer.lr=0.0167", "optimizer.lr=0.15"),), extends=True)
+    assert (first.steps, first.metric) == (4, "loss")
     assert first.costs.step_s[0][0] == 4
     assert first.costs.largest_stage > 4 * 60_000
     assert first.key != second.key
 
 
 @pytest.mark.slow
-def test_trials_are_not_shorter_than_the_warm_up(small):
-    words = [
-        "method=gpipe",
-        "train.epochs=8",
-        "lr_schedule=cosine",
-        "lr_schedule.unit=epoch",
-        "lr_schedule.warmup=0,3,5",
-    ]
-    tune = ["optimizer.lr=0.01,0.02,0.03,0.04,0.05"]
-    found, _ = contenders_of([*small, *words, "lr_schedule.warmup=0,3,5"], tune)
-    assert [each.rungs for each in found] == [(4, 8, 16), (8, 16), (16,)]
+def test_given_values_are_tuned_as_they_are(small):
+    tune = ["optimizer.momentum=0.9,0.8", "++optimizer.lr=0.1,0.2"]
+    (only,) = contenders_of([*small, "method=gpipe"], tune)
+    rates = ("++optimizer.lr=0.1", "++optimizer.lr=0.2")
+    assert only.grid == Grid((rates, ("optimizer.momentum=0.9", "optimizer.momentum=0.8")))
 
 
 @pytest.mark.slow
@@ -103,40 +96,19 @@ def test_profile_must_be_of_the_model_and_the_batch_size(tmp_path):
 @pytest.mark.slow
 def test_memory_of_the_devices_is_compared_with_that_of_the_stages(small):
     words = [*small, "method=gpipe", "topology.devices=2"]
-    (small, large), _ = contenders_of([*words, "topology.memory_gigabytes=1e-6,16"])
+    small, large = contenders_of([*words, "topology.memory_gigabytes=1e-6,16"])
     assert (small.costs.fits, large.costs.fits) == (False, True)
     assert small.key == large.key
 
 
 @pytest.mark.slow
-def test_planned_cuts_are_those_of_every_seed(small):
-    words = [word for word in small if not word.startswith("partition")]
-    (only,), _ = contenders_of([*words, "method=pipedream", "partition=auto", "partition.stages=2"])
-    assert "partition=auto" in only.words
-    assert only.run_words[-3:-1] == only.cut[:2]
-    settings = composed(only.run_words)
-    assert settings.choices["partition"] == "explicit"
-    assert len(plan_run(settings).plan.stages) == 2
-    cut = ("partition=explicit", "partition.boundaries=[4]")
-    (again,), _ = contenders_of(
-        [*words, "method=pipedream", "partition=auto", "partition.stages=2"],
-        cuts={cut_key([*reversed(only.words), "checkpoint.metric=top1"]): cut},
-    )
-    assert again.cut == cut
-
-
-def test_configurations_of_which_no_plan_fits_are_left_out(monkeypatch):
-    def planned(words, *_):
-        if "method=gpipe" not in words:
-            raise NoRoomError("topology.memory_gigabytes=1: no plan fits")
-        return contender("gpipe")
-
-    monkeypatch.setattr(contenders, "_contender", planned)
-    (only,), left_out = contenders_of(["model=lenet5", "method=gpipe,pipedream", "partition.stages=2"])
-    assert only.method == "gpipe"
-    assert left_out == ["method=pipedream: not compared: topology.memory_gigabytes=1: no plan fits"]
-    with pytest.raises(NoRoomError, match="no plan fits"):
-        contenders_of(["model=lenet5", "method=stale,pipedream"])
+def test_cuts_that_a_profile_plans_are_those_of_every_call(small):
+    words = [*small, "partition=auto", "method=pipedream"]
+    (only,) = contenders_of(words)
+    assert contenders_of(words) == [only]
+    (other,) = contenders_of([*words, "topology.speeds=[9,1]"])
+    assert other.cut != only.cut
+    assert other.key != only.key
 
 
 def test_baseline_that_is_not_compared_is_refused_before_any_pipeline_is_measured(monkeypatch):
@@ -145,23 +117,22 @@ def test_baseline_that_is_not_compared_is_refused_before_any_pipeline_is_measure
         contenders_of(["model=lenet5", "method=gpipe,pipedream"], baseline="stale")
 
 
-def test_what_a_preset_varies_is_compared():
-    methods = {words[-1] for words in _varied(["experiment=comparison"], ())}
-    assert {"method=gpipe", "method=pipedream"} < methods
-    assert not any("seed" in words for words in methods)
-    assert list(_varied(["experiment=comparison", "method=gpipe"], ())) == [("experiment=comparison", "method=gpipe")]
-    assert list(_varied(["experiment=comparison"], {"method"})) == [("experiment=comparison",)]
-
-
-@pytest.mark.slow
-def test_warm_ups_that_are_tuned_fit_into_trials(small):
-    words = ["method=gpipe", "train.epochs=8", "lr_schedule=cosine", "optimizer.lr=0.1", "lr_schedule.unit=step"]
-    (only,), _ = contenders_of([*small, *words], ["lr_schedule.warmup=0,1,2,6,7"])
-    assert only.rungs == (8, 16)
+def test_what_a_preset_varies_is_compared_except_for_seeds_and_what_is_tuned(tmp_path):
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    varied = "method: gpipe,stale, seed: 0,1, optimizer.lr: 0.1,0.2".replace(", ", "\n      ")
+    (folder / "mine.yaml").write_text(f"# @package _global_\nhydra:\n  sweeper:\n    params:\n      {varied}\n")
+    words = with_choices_of(tmp_path, ["experiment=mine"])
+    assert [each.choices["method"] for each in _configurations(words, (), ["optimizer.lr"]).values()] == [
+        "gpipe",
+        "stale",
+    ]
+    every = _configurations([*words, "method=gpipe"], ["method"], ())
+    assert [settings.optimizer.lr for settings in every.values()] == [0.1, 0.2]
 
 
 def test_pipeline_that_cannot_be_predicted_says_why():
-    (only,), _ = contenders_of([*SMALL, "method=pipedream", "partition=finegrained"], ["optimizer.lr=0.1"])
+    (only,) = contenders_of([*SMALL, "method=pipedream", "partition=finegrained"], ["optimizer.lr=0.1"])
     assert only.costs.step_s == ()
     assert only.costs.notes[0].startswith("not predicted: partition=finegrained")
 
@@ -170,7 +141,7 @@ def test_pipeline_that_cannot_be_predicted_says_why():
 def test_settings_without_effect_on_results_share_their_runs(small):
     kept = [word for word in small if not word.startswith("topology")]
     words = [*kept, "method=pipedream", "topology.devices=2", "topology.gigabytes_per_s=[1e-4],[10]"]
-    (slow, fast), _ = contenders_of(words, ["optimizer.lr=0.1"])
+    slow, fast = contenders_of(words, ["optimizer.lr=0.1"])
     assert slow.key == fast.key
     assert slow.costs.step_s[0][1] > fast.costs.step_s[0][1]
 
@@ -184,13 +155,13 @@ def test_another_plan_in_the_same_file_makes_other_runs(small, tmp_path):
         layers = [tuple(range(cut)), tuple(range(cut, len(labels)))]
         plan = PipelinePlan(tuple(PlannedStage(each, 1, 0.1, 1000) for each in layers), 0.1, 0.2, 0.1, tuple(labels))
         file.write_text(json.dumps(plan.to_json()))
-        (only,), _ = contenders_of([*words, "method=pipedream", "partition=file", f"partition.path={file}"])
+        (only,) = contenders_of([*words, "method=pipedream", "partition=file", f"partition.path={file}"])
         keys.add(only.key)
     assert len(keys) == 2
 
 
 def test_losses_that_are_recorded_at_other_steps_are_those_of_other_runs():
-    job = SimpleNamespace(initial_weights=None)
+    job = SimpleNamespace(initial_weights=None, plan=SimpleNamespace(bounds=[(0, 5)], replicas=None))
     default, same, other = (
         _key(composed([*SMALL, *words]), job)
         for words in ((), ("log.every_steps=1", "log.progress_seconds=1"), ("log.every_steps=2",))
@@ -205,8 +176,8 @@ def test_names_have_the_settings_that_differ_the_method_first():
     assert [each.name for each in distinguished(every[:1])] == ["gpipe"]
 
 
-def test_names_are_whole_where_their_last_parts_are_the_same():
-    every = [contender("gpipe", "model.width=1"), contender("gpipe", "dataset.width=2")]
-    assert [each.name for each in distinguished(every)] == ["model.width=1", "dataset.width=2"]
+def test_names_are_those_of_the_report_where_settings_are_not_enough():
     every = [contender("gpipe", "model.width=1", "dataset.width=2"), contender("gpipe", "model.width=2")]
-    assert [each.name for each in distinguished(every)] == ["model.width=1 dataset.width=2", "model.width=2"]
+    assert [each.name for each in distinguished(every)] == ["dataset.width=2 model.width=1", "model.width=2"]
+    plans = [contender("gpipe", f"partition.path={cut}.json", cut=cut) for cut in ("0,2", "0,4")]
+    assert [each.name for each in distinguished(plans)] == ["cut=0,2", "cut=0,4"]

@@ -7,16 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.made_up_runs import DIVERGED, FAILED, contender, contenders, evaluated, falling
+from support.made_up_runs import DIVERGED, contender, contenders, evaluated, falling, made_up
 
-from pipetrain.engine.errors import ConfigError
-from pipetrain.reporting.comparison.contenders import cut_key, distinguished
+from pipetrain.reporting.comparison.contenders import distinguished
 from pipetrain.reporting.comparison.costs import Costs
-from pipetrain.reporting.comparison.halving import Search
-from pipetrain.reporting.comparison.results import FILES, Comparison, Outcome, stored_cuts
+from pipetrain.reporting.comparison.results import FILES, Comparison, Outcome
 from pipetrain.reporting.comparison.runs import PlannedRun
+from pipetrain.reporting.comparison.tuning import Search
 from pipetrain.reporting.sweep.columns import PREDICTED_STAGE, PREDICTED_STEP
-from pipetrain.reporting.sweep.compared_run import ComparedRun
 from pipetrain.reporting.sweep.slowdown import SECONDS, STEPS
 from pipetrain.reporting.sweep.sweep_tables import text
 
@@ -24,14 +22,14 @@ LR = "optimizer.lr=0.1"
 TUNED = Search(best=(LR,))
 
 
-def outcome(contender, *runs, tuning=TUNED, trials=()):
+def outcome(contender, *runs, tuning=TUNED):
     """Of a contender, with a run of each seed."""
-    reported = []
-    for seed, facts in enumerate(runs):
-        planned = PlannedRun(contender, (LR,), contender.steps, seed)
-        made = {"settings": {"method": contender.method, "seed": seed}, "numbers": {"steps": 100}, **facts}
-        reported.append((planned, ComparedRun(Path(planned.name), **made)))
-    return Outcome(contender, tuning, trials, reported)
+    planned = [PlannedRun(contender, (LR,), seed) for seed in range(len(runs))]
+    made = [
+        made_up(each, {"method": contender.method, "seed": each.seed}, run)
+        for each, run in zip(planned, runs, strict=True)
+    ]
+    return Outcome(contender, tuning, [], list(zip(planned, made, strict=True)))
 
 
 def compared(tmp_path=Path(), target=("train_loss", 0.5), **runs):
@@ -134,7 +132,7 @@ def test_configuration_that_does_not_fit_is_ranked_last():
 
 
 def test_costs_of_a_step_and_of_the_largest_stage_are_columns():
-    costs = Costs(((10, 1.0), (100, 2.0)), (5, 7, None))
+    costs = Costs(((10, 1.0), (100, 2.0)), 7)
     (only,) = distinguished([contender("gpipe", costs=costs)])
     found = Comparison(Path(), [outcome(only, *steady(0.01))], "gpipe", ("train_loss", 0.5), 1)
     (group,) = found.report.groups
@@ -160,72 +158,30 @@ def test_configurations_are_ranked_by_steps_if_a_time_is_unknown():
 @pytest.mark.parametrize(
     ("tuning", "reported", "note"),
     [
-        (Search(trials=[((LR,), 50)]), 0, "missing: gpipe: tuning is not finished"),
+        (Search([(LR,)]), 0, "missing: gpipe: tuning is not finished"),
         (Search(), 0, "missing: gpipe: every setting that was tried diverged or failed"),
         (Search(best=(LR,)), 2, "missing: gpipe: 1 of 3 seeds have not run"),
-        (Search(best=(LR,), losses={((LR,), 9): 1.0, (("optimizer.lr=1",), 9): 1.0}), 3, "gpipe: optimizer.lr is not"),
-        (
-            Search(best=(LR,), losses={((f"optimizer.lr={rate}",), 9): rate for rate in (0.1, 1, 2)}),
-            3,
-            f"gpipe: {LR} is at the edge",
-        ),
     ],
 )
-def test_notes_say_what_is_missing_and_what_tuning_leaves_open(tuning, reported, note):
+def test_notes_say_what_is_missing(tuning, reported, note):
     (only,) = contenders("gpipe")
     found = Comparison(Path(), [outcome(only, *steady(0.01) * reported, tuning=tuning)], "gpipe", None, 3)
     (line,) = found.notes
     assert line.startswith(note)
 
 
-def test_notes_say_which_trials_diverged_or_failed():
-    (only,) = contenders("gpipe")
-    trials = [
-        (PlannedRun(only, (f"optimizer.lr={rate}",), 100, 1000, tunes=True), ComparedRun(Path(), **facts))
-        for rate, facts in ((0.1, falling(0.002)), (0.2, DIVERGED), (0.3, FAILED))
-    ]
-    found = Comparison(Path(), [outcome(only, *steady(0.01) * 3, trials=trials)], "gpipe", None, 3)
-    assert found.notes == [
-        "gpipe: 1 of 3 trials diverged, with optimizer.lr=0.2",
-        "gpipe: 1 of 3 trials failed, with optimizer.lr=0.3: out of memory",
-    ]
-    assert found.failed
-    left_out = replace(found, left_out=["method=pipedream: not compared: why"])
-    assert "missing: method=pipedream: not compared: why" in left_out.notes
-
-
-def test_files_hold_the_report_all_runs_and_planned_cuts(tmp_path):
-    found = compared(tmp_path, gpipe=steady(0.0065, 0.0066), pipedream=[*steady(0.0083), DIVERGED])
-    cut = ("partition=explicit", "partition.boundaries=[3]")
-    found = replace(
-        found, outcomes=[replace(each, contender=replace(each.contender, cut=cut)) for each in found.outcomes[:1]]
-    )
+def test_files_hold_the_report_and_all_runs(tmp_path):
+    found = compared(tmp_path, gpipe=steady(0.0065, 0.0066))
     found.write()
     assert {each.name for each in tmp_path.iterdir()} == {*FILES, "state.json"}
     assert json.loads((tmp_path / "comparison.json").read_text())["heads"] == found.report.heads
+    assert json.loads((tmp_path / "state.json").read_text()) == {"missing": ["gpipe: 1 of 3 seeds have not run"]}
     rows = list(csv.DictReader((tmp_path / "runs.csv").open()))
     assert [(row["configuration"], row["purpose"], row["tuned"], row["seed"]) for row in rows] == [
         ("gpipe", "reported", LR, "0"), ("gpipe", "reported", LR, "1"),
     ]  # fmt: skip
-    assert stored_cuts(tmp_path) == {cut_key(found.outcomes[0].contender.words): list(cut)}
 
 
 def test_report_of_no_runs_is_written(tmp_path):
     compared(tmp_path, gpipe=[]).write()
     assert (tmp_path / "comparison.md").read_text().startswith("No run of gpipe, the baseline, has completed.")
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"cuts": 3}', '{"cuts": {"a": [3]}}'])
-def test_damaged_file_of_cuts_is_refused(tmp_path, content):
-    (tmp_path / "state.json").write_text(content)
-    with pytest.raises(ConfigError, match="damaged"):
-        stored_cuts(tmp_path)
-
-
-@pytest.mark.parametrize("word", ["dataset._target_=torch.load", "partition=file", "partition.stages=${oc.env:HOME}"])
-def test_planned_cut_that_is_read_back_sets_no_more_than_the_cut(tmp_path, word):
-    file = tmp_path / "state.json"
-    file.write_text(json.dumps({"cuts": {"method=gpipe": ["partition=explicit", word]}}))
-    with pytest.raises(ConfigError) as caught:
-        stored_cuts(tmp_path)
-    assert f"{file}: damaged: cut={word}: sets no cut of the model; move it away" in str(caught.value)

@@ -10,6 +10,7 @@ from support.made_up_runs import contender
 from pipetrain.engine.errors import ConfigError
 from pipetrain.reporting.comparison.contenders import contenders_of
 from pipetrain.reporting.comparison.runs import PlannedRun, Runs
+from pipetrain.reporting.sweep.compared_run import ComparedRun
 
 SMALL = (
     "model=lenet5", "method=pipedream", "partition.stages=2", "dataset.limit=64", "train.batch_size=32",
@@ -17,23 +18,23 @@ SMALL = (
 )  # fmt: skip
 
 
-def planned(rate="0.1", seed=0, steps=100, *, of=None, tunes=False):
-    return PlannedRun(of or contender("pipedream"), (f"optimizer.lr={rate}",), steps, seed, tunes=tunes)
+def planned(rate="0.1", seed=0, *, of=None, tunes=False):
+    return PlannedRun(of or contender("pipedream"), (f"optimizer.lr={rate}",), seed, tunes=tunes)
 
 
 def test_directories_differ_by_all_that_results_depend_on():
     others = [
-        planned("0.2"), planned(seed=1), planned(steps=50), planned(tunes=True),
+        planned("0.2"),
+        planned(seed=1),
+        planned(tunes=True),
         planned(of=contender("pipedream", "partition.stages=4")),
-    ]  # fmt: skip
+    ]
     assert len({each.name for each in (planned(), *others)}) == 1 + len(others)
     assert planned().name == planned(of=contender("pipedream", step_s=3.0)).name
-    assert len(planned("0." + 200 * "1").name) < 80
 
 
-def test_trial_is_shorter_and_evaluated_only_at_its_end():
-    words = planned(steps=50, tunes=True).words
-    assert words[-3:] == ["seed=0", "train.max_steps=50", "eval.every_epochs=50"]
+def test_trial_is_evaluated_only_at_its_end():
+    assert planned(tunes=True).words[-2:] == ["seed=0", "eval.every_epochs=100"]
     assert planned().words[-1] == "seed=0"
 
 
@@ -44,13 +45,6 @@ def test_folder_that_leads_elsewhere_is_refused(tmp_path, name):
     link.symlink_to(tmp_path)
     with pytest.raises(ConfigError, match=f"{link}: is a symbolic link"):
         Runs(tmp_path / "runs", 1, math.inf)
-
-
-def test_no_run_starts_once_the_time_is_over(tmp_path):
-    runs = Runs(tmp_path / "runs", 2, time.monotonic() - 1)
-    assert not runs.carry_out([planned()], lambda _: pytest.fail("it ran"))
-    assert runs.started == 0
-    assert not (tmp_path / "runs").exists()
 
 
 class Ended:
@@ -74,6 +68,12 @@ def started(monkeypatch):
     return found
 
 
+def test_no_run_starts_once_the_time_is_over(tmp_path, started):
+    runs = Runs(tmp_path / "runs", 2, time.monotonic() - 1)
+    assert not runs.carry_out([planned()], lambda _: pytest.fail("it ran"))
+    assert not started
+
+
 def test_contenders_with_the_same_results_share_a_run(tmp_path, started):
     runs = Runs(tmp_path, 2, math.inf)
     every = [planned(of=contender("pipedream", step_s=seconds)) for seconds in (1.0, 2.0)]
@@ -83,18 +83,19 @@ def test_contenders_with_the_same_results_share_a_run(tmp_path, started):
     assert runs.result(every[0]).reason.startswith("its process ended with exit code 1")
 
 
-def test_run_that_would_end_too_late_is_not_started(tmp_path, started):
-    runs = Runs(tmp_path, 1, time.monotonic() + 100)
-    runs._step_s[planned().contender.key] = 2.0
-    assert not runs.carry_out([planned(steps=20), planned(steps=60)], repr)
-    assert [run.steps for run in started] == [20]
+def test_run_that_would_end_too_late_is_not_started(tmp_path, started, monkeypatch):
+    lasting = ComparedRun(tmp_path, "completed", numbers={"steps": 100, "wall_s": 200.0})
+    monkeypatch.setattr(Runs, "_left_by", lambda *_: lasting)
+    ended, every = [], [planned(seed=seed) for seed in range(3)]
+    assert not Runs(tmp_path, 1, time.monotonic() + 100).carry_out(every, ended.append)
+    assert started == ended == every[:1]
 
 
 @pytest.mark.slow
 def test_runs_end_with_results_which_are_found_again(tmp_path):
-    (small,), _ = contenders_of(SMALL)
+    (small,) = contenders_of(SMALL)
     runs, ended = Runs(tmp_path, 2, time.monotonic() + 200), []
-    every = [planned(rate, of=small, steps=4) for rate in ("0.1", "1e30", "none")]
+    every = [planned(rate, of=small) for rate in ("0.1", "1e30", "none")]
     assert runs.carry_out(every, ended.append)
     assert {each.name for each in ended} == {each.name for each in every}
     assert [runs.result(each).status for each in every] == ["completed", "diverged", "failed"]
@@ -105,19 +106,19 @@ def test_runs_end_with_results_which_are_found_again(tmp_path):
 
     again = Runs(tmp_path, 2, time.monotonic() + 200)
     assert again.carry_out(every[:2], pytest.fail)
-    assert again.started == 0
     assert again.result(every[2]) is None  # a run that failed is run again
 
 
 @pytest.mark.slow
 def test_interrupted_runs_leave_nothing_behind(tmp_path):
-    (long,), _ = contenders_of([*SMALL, "train.epochs=100000"])
+    (long,) = contenders_of([*SMALL, "train.epochs=100000"])
 
     def interrupt(_):
         raise KeyboardInterrupt
 
     runs = Runs(tmp_path, 2, time.monotonic() + 200)
-    every = [planned("1e30", of=long, steps=200_000), planned(of=long, steps=200_000)]  # the first diverges at once
+    every = [planned(rate, of=long) for rate in ("1e30", "0.1", "0.2")]  # the first diverges at once
     with pytest.raises(KeyboardInterrupt):
         runs.carry_out(every, interrupt)
     assert [each.name for each in tmp_path.iterdir()] == [every[0].name]
+    assert runs.result(every[1]) is None
