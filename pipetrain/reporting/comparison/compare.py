@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,14 +88,12 @@ def compare(
 def _contenders(words: Sequence[str], request: Request, config_dir: Path | None) -> list[Contender]:
     """`contenders_of` the words and the target's metric; an error about that metric names `--target`."""
     metric, value = request.target or (TRAIN_LOSS, 0.0)
-    setting = f"{METRIC}={metric}"
-    chosen = words if metric == TRAIN_LOSS else [*words, setting]
+    chosen = words if metric == TRAIN_LOSS else [*words, f"{METRIC}={metric}"]
     try:
         return contenders_of(chosen, request.tune, config_dir, request.baseline)
     except ConfigError as error:
-        if not str(error).startswith(f"{setting}: "):
-            raise
-        raise ConfigError(f"--target {metric}={value:g}{str(error).removeprefix(setting)}") from error
+        said = str(error).replace(f"{METRIC}={metric}: ", f"--target {metric}={value:g}: ")
+        raise ConfigError(said) from error
 
 
 @dataclass
@@ -122,12 +120,7 @@ class _Work:
         heading = f"{what}: {counted(len(missing), 'run', 'runs')}"
         with counting(heading, sum(each.contender.steps for each in missing)) as bar:
             done = self.runs.carry_out(missing, lambda run: bar.update(run.contender.steps))
-        results = [run for _, run in self._ended(missing)]
-        lost = Counter(run.status for run in results if run.status != "completed")
-        tqdm.write(", ".join([heading, *(f"{count} {status}" for status, count in lost.items())]))
-        for run in results:
-            if run.status == FAILED:
-                tqdm.write(printable(f"{run.path.name}: {run.reason}"))
+        tqdm.write("\n".join(_ends(heading, [run for _, run in self._ended(missing)])))
         return done
 
     def _search(self, contender: Contender) -> Search:
@@ -157,3 +150,10 @@ class _Work:
             trials, reported = self._trials(each, tuning.losses), self._reported(each, tuning)
             found.append(Outcome(each, tuning, self._ended(trials), self._ended(reported)))
         return found
+
+
+def _ends(heading: str, runs: Sequence[ComparedRun]) -> Iterator[str]:
+    """Lines on how runs have ended, if some did not complete, and on why any failed."""
+    lost = Counter(run.status for run in runs if run.status != "completed")
+    yield ", ".join([heading, *(f"{count} {status}" for status, count in lost.items())])
+    yield from (printable(f"{run.path.name}: {run.reason}") for run in runs if run.status == FAILED)

@@ -1,6 +1,6 @@
 """Results of a comparison so far: its report, and the files in its folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -55,23 +55,25 @@ def _costed(planned: PlannedRun, run: ComparedRun) -> ComparedRun:
     """The run with its seed in the comparison alone, as a method's own may be fixed, and with the predicted costs."""
     costs, steps = planned.contender.costs, planned.contender.steps
     settings = {name: value for name, value in run.settings.items() if not is_seed(name)}
-    numbers = {name: value for name, value in run.numbers.items() if name not in ALL_THROUGHPUTS}
-    per_step = {name: value for name, value in run.per_step.items() if name != SECONDS}
-    if costs.largest_stage is not None:
-        numbers[PREDICTED_STAGE] = costs.largest_stage
-    if costs.step_s:
-        per_step[SECONDS] = costs.seconds(steps) / steps
-        numbers[PREDICTED_STEP] = 1000 * per_step[SECONDS]
-        if "samples" in per_step:
-            numbers[PREDICTED] = per_step["samples"] / per_step[SECONDS]
+    curves = {name: _timed(curve, costs) for name, curve in run.curves.items() if name not in ALL_THROUGHPUTS}
+    step_s, samples = costs.seconds(steps) / steps if costs.step_s else None, run.per_step.get("samples")
+    predicted = {
+        PREDICTED_STAGE: costs.largest_stage,
+        PREDICTED_STEP: step_s and 1000 * step_s,
+        PREDICTED: step_s and samples and samples / step_s,
+    }
     return replace(
         run,
         settings={**settings, "seed": planned.seed},
-        numbers=numbers,
-        per_step=per_step,
-        curves={name: _timed(curve, costs) for name, curve in run.curves.items() if name not in ALL_THROUGHPUTS},
+        numbers=_known({**run.numbers, **dict.fromkeys(ALL_THROUGHPUTS), **predicted}),
+        per_step=_known({**run.per_step, SECONDS: step_s}),
+        curves=curves,
         seconds_of=costs.seconds if costs.step_s else None,
     )
+
+
+def _known(numbers: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _timed(curve: Curve, costs: Costs) -> Curve:

@@ -61,19 +61,24 @@ def search(grid: Grid, loss_of: Callable[[Candidate], float | None]) -> Search:
         if missing := [each for each in candidates if each not in losses]:
             return Search(missing, losses=losses)
         best = min(candidates, key=losses.__getitem__)
-        if diverged := math.isinf(losses[best]):
-            best = min(candidates, key=lambda each: _number(each[0]))
-        rate, rates = _number(best[0]), {_number(each[0]) for each in candidates}
-        if not grid.extends or len(rates) == _MOST_RATES or rate not in (min(rates), max(rates)):
-            return Search(best=None if diverged else best, losses=losses)
-        setting = best[0].partition("=")[0]
-        further = rate / FACTOR if rate == min(rates) else rate * FACTOR
-        candidates.append((f"{setting}={further:.3g}", *best[1:]))
+        chosen = best if losses[best] < math.inf else None
+        further = _beyond(grid, chosen, candidates)
+        if further is None:
+            return Search(best=chosen, losses=losses)
+        candidates.append(further)
+
+
+def _beyond(grid: Grid, best: Candidate | None, tried: Sequence[Candidate]) -> Candidate | None:
+    """The candidate to try beyond the best one, which has the lowest or highest rate; below all if all diverged."""
+    if not grid.extends:
+        return None
+    best = best or min(tried, key=lambda each: _number(each[0]))
+    rate, rates = _number(best[0]), {_number(each[0]) for each in tried}
+    if len(rates) == _MOST_RATES or rate not in (min(rates), max(rates)):
+        return None
+    further = rate / FACTOR if rate == min(rates) else rate * FACTOR
+    return (f"{best[0].partition('=')[0]}={further:.3g}", *best[1:])
 
 
 def _number(word: str) -> float:
-    """The value of a word; NaN if it is no number."""
-    try:
-        return float(word.partition("=")[2])
-    except ValueError:
-        return math.nan
+    return float(word.partition("=")[2])
