@@ -117,10 +117,9 @@ class _Work:
         missing = [each for each in planned if self.runs.result(each) is None]
         if not missing:
             return True
-        heading = f"{what}: {counted(len(missing), 'run', 'runs')}"
-        with counting(heading, sum(each.contender.steps for each in missing)) as bar:
+        with counting(_counted(what, missing), sum(each.contender.steps for each in missing)) as bar:
             done = self.runs.carry_out(missing, lambda run: bar.update(run.contender.steps))
-        tqdm.write("\n".join(_ends(heading, [run for _, run in self._ended(missing)])))
+        tqdm.write("\n".join(_ends(what, [run for _, run in self._ended(missing)])))
         return done
 
     def _search(self, contender: Contender) -> Search:
@@ -152,8 +151,12 @@ class _Work:
         return found
 
 
-def _ends(heading: str, runs: Sequence[ComparedRun]) -> Iterator[str]:
+def _ends(what: str, runs: Sequence[ComparedRun]) -> Iterator[str]:
     """Lines on how runs have ended, if some did not complete, and on why any failed."""
     lost = Counter(run.status for run in runs if run.status != "completed")
-    yield ", ".join([heading, *(f"{count} {status}" for status, count in lost.items())])
+    yield ", ".join([_counted(what, runs), *(f"{count} {status}" for status, count in lost.items())])
     yield from (printable(f"{run.path.name}: {run.reason}") for run in runs if run.status == FAILED)
+
+
+def _counted(what: str, runs: Sequence[object]) -> str:
+    return f"{what}: {counted(len(runs), 'run', 'runs')}"

@@ -87,10 +87,11 @@ def test_names_that_grow_with_further_settings_find_their_runs(tmp_path, runs):
 
 
 @pytest.mark.parametrize("most", [0, 2, 8])
-def test_end_of_the_time_leaves_results_that_say_what_is_missing(tmp_path, most):
+def test_end_of_the_time_leaves_results_that_say_what_is_missing(tmp_path, capsys, most):
     runs = MadeUpRuns(result_of, most)
     found = carried_out(tmp_path, runs)
     assert runs.started == most
+    assert capsys.readouterr().out.startswith(f"tuning: {min(most, 6)} runs")
     if most < 6:
         assert found.missing == ["gpipe: tuning is not finished", "pipedream: tuning is not finished"]
         assert found.report.heads == ["No run of gpipe, the baseline, has completed."]
