@@ -12,7 +12,7 @@ from support.pages import event, trace_text
 from support.quick_cases import every
 
 from pipetrain import cli
-from pipetrain.engine.program.playback import play
+from pipetrain.engine.program.playback import MessageTimes, play
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.reporting.timeline import drawing, from_settings
 from pipetrain.reporting.timeline.composed_phases import composed_phases
@@ -180,7 +180,7 @@ def traced(tmp_path):
 
 
 def _events(rules, given):
-    played = play(rules.lists(8), given.duration, None, given.transfer)
+    played = play(rules.lists(8), given.duration, None, MessageTimes(given.transfer))
     for start in (0, 8):
         for r, row in enumerate(played):
             for piece, (op, read, *_) in zip(row, rules.planned(r, 8), strict=True):
