@@ -110,16 +110,19 @@ def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> 
     )
 
 
-def between_updates(row: Sequence[Slice], first: int, last: int) -> tuple[float, float]:
+def between_updates(
+    row: Sequence[Slice], first: int, last: int, process: Sequence[Slice] | None = None
+) -> tuple[float, float]:
     """(time, idle share) of a worker from the update before minibatch `first` to the update of `last` - 1.
 
     If `first` is 0 the time begins with the worker's first operation. Replicas update once in several minibatches:
-    the time is then scaled by the rate of their rounds.
+    the time is then scaled by the rate of their rounds. The idle share is that of the worker's process, whose slices
+    are `process`; None: the worker is alone in it.
     """
     updates = [piece for piece in row if piece.operation.kind is Kind.UPDATE]
     before = [piece for piece in updates if piece.operation.minibatch < first]
     final = next(piece for piece in updates if piece.operation.minibatch >= last - 1)
     begin, end = before[-1].end if before else row[0].start, final.end
     covered = final.operation.minibatch - (before[-1].operation.minibatch if before else -1)
-    busy = sum(max(0.0, min(piece.end, end) - max(piece.start, begin)) for piece in row)
+    busy = sum(max(0.0, min(piece.end, end) - max(piece.start, begin)) for piece in process or row)
     return (end - begin) * ((last - first) / covered), max(0.0, 1.0 - busy / (end - begin))

@@ -1,9 +1,10 @@
 """Durations of the operations and messages of a pipeline."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipetrain.engine.schedules.operation import Kind, Operation
+from pipetrain.engine.schedules.placement import Placement
 from pipetrain.engine.schedules.replicas import Replicas
 
 
@@ -34,6 +35,17 @@ class StageTimes:
     inputs: float = 0.0
     targets: float = 0.0
     weight_gradient: Sequence[float] = ()
+
+    def within(self, placement: Placement | None) -> "StageTimes":
+        """The same times, and none for messages between stages of one process, which are copies."""
+        if placement is None:
+            return self
+        apart = [placement.process_of(r) != placement.process_of(r + 1) for r in range(len(self.latency))]
+        latency, transmission = (
+            [seconds * passes for seconds, passes in zip(each, apart, strict=True)]
+            for each in (self.latency, self.transmission)
+        )
+        return replace(self, latency=latency, transmission=transmission)
 
     def _stage(self, worker: int) -> int:
         return worker if self.replicas is None else self.replicas.stage_of(worker)

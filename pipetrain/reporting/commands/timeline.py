@@ -24,6 +24,7 @@ _CHECKED = 12
 """Members of a sweep that are checked; no figure has room for more."""
 _TIMES = {
     "forward_time": "forward", "backward_time": "backward", "recompute_time": "recomputation", "update_time": "update",
+    "weight_gradient_time": "weight_gradient",
     "link_time": "link", "message_bytes": "message_bytes", "link_bandwidth": "link_bandwidth", "seconds": "seconds",
 }  # fmt: skip
 """Option -> field of GivenTimes."""
@@ -54,6 +55,12 @@ def add_parser(subparsers: Subparsers) -> None:
     given.add_argument("--forward-time", type=_numbers, metavar="T", help="per microbatch; default 1")
     given.add_argument("--backward-time", type=_numbers, metavar="T", help="per microbatch; default 2")
     given.add_argument("--recompute-time", type=_numbers, metavar="T", help="per microbatch; default: as the forward")
+    given.add_argument(
+        "--weight-gradient-time",
+        type=_numbers,
+        metavar="T",
+        help="part of the backward that a schedule which splits it runs later; default: half",
+    )
     given.add_argument("--update-time", type=_numbers, metavar="T", help="per optimizer step; default 0")
     given.add_argument("--link-time", type=_numbers, metavar="T", help="per message; default 0")
     given.add_argument(

@@ -1,6 +1,7 @@
 """Timelines as SVG whose boxes name their operation when pointed at, and as a self-contained HTML file with it."""
 
 import io
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import chain
@@ -11,7 +12,19 @@ from typing import TYPE_CHECKING
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules import Kind
 from pipetrain.reporting.html_page import html_page
-from pipetrain.reporting.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Panel, StageRows, note, number
+from pipetrain.reporting.timeline.panels import (
+    FILL,
+    INK,
+    LINE,
+    MESSAGES,
+    WORDS,
+    Box,
+    Panel,
+    StageRows,
+    note,
+    number,
+    tone,
+)
 from pipetrain.runner.terminal.style import figure, tooltip
 from pipetrain.runner.tracking.files import write_whole
 
@@ -87,11 +100,12 @@ def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, s
     for r, row in enumerate(shown.rows):
         y = top + r
         axes.broken_barh([(0, shown.end)], (y, _HEIGHT), facecolors="white", edgecolors="#d7dbe0", linewidth=0.6)
-        for kind, colors in FILL.items():
-            for parity, color in enumerate(colors):
-                of_kind = [b for b in row if b.operation.kind is kind and b.operation.minibatch % 2 == parity]
-                ranges = [(box.start, box.end - box.start) for box in of_kind]
-                axes.broken_barh(ranges, (y, _HEIGHT), facecolors=color, edgecolors=LINE, linewidth=0.6)
+        colored = defaultdict[str, list[tuple[float, float]]](list)
+        for box in row:
+            if box.operation.kind in FILL:
+                colored[_color(shown, box)].append((box.start, box.end - box.start))
+        for color, ranges in colored.items():
+            axes.broken_barh(ranges, (y, _HEIGHT), facecolors=color, edgecolors=LINE, linewidth=0.6)
         # updates can be seen even if they take no time
         least, updates = _BAR / inches, [box for box in row if box.operation.kind is Kind.UPDATE]
         ranges = [(min(box.start, box.end - least), max(least, box.end - box.start)) for box in updates]
@@ -105,10 +119,18 @@ def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, s
             axes.broken_barh(ranges, (top + r + _HEIGHT, (1 - _HEIGHT) / 2), facecolors=color)
 
 
+def _color(panel: Panel, box: Box) -> str:
+    kind = box.operation.kind
+    if panel.placement is None:
+        return FILL[kind][box.operation.minibatch % 2]
+    return tone(kind, panel.chunk(box), panel.chunks)
+
+
 def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> None:
     """Writes the texts that fit into a box."""
     begin, end = max(box.start, 0.0), min(box.end, panel.end)
     middle, width = (begin + end) / 2, (end - begin) * inches
+    ink = "white" if 2 * panel.chunk(box) >= panel.chunks > 1 else INK
     for text, place, most, weight in (
         (box.label(panel.num_microbatches), 0.36, 8.5, "bold"),
         (box.read or "", 0.74, 6.5, "normal"),
@@ -117,7 +139,7 @@ def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> Non
         if size >= 3.5:
             axes.text(
                 middle, y + place * _HEIGHT, text, in_layout=False,
-                fontsize=size, fontweight=weight, color=INK, ha="center", va="center_baseline",
+                fontsize=size, fontweight=weight, color=ink, ha="center", va="center_baseline",
             )  # fmt: skip
 
 
@@ -131,6 +153,7 @@ def _tooltips(axes: "Axes", panel: Panel, top: float, inches: float, *, detailed
             begin, end = max(box.start, 0.0), min(box.end, shown.end)
             if box.operation.kind in FILL and (end - begin) * inches >= _POINTED_AT:
                 text = _described(box, panel.unit) if detailed else box.name
+                text = text if panel.placement is None else f"stage {box.stage}: {text}"
                 gid = tooltip(text, box.operation.minibatch if detailed else None)
                 axes.add_artist(Rectangle((begin, top + r), end - begin, _HEIGHT, alpha=0, in_layout=False, gid=gid))
 
@@ -160,7 +183,9 @@ def _colors(panels: Sequence[Panel]) -> dict[str, str]:
     sent = {message.what for panel in panels for message in chain(*panel.messages)}
     colors = {WORDS[kind]: light for kind, (light, _) in FILL.items() if kind in kinds}
     waits = {f"{what} of a message": color for what, color in MESSAGES.items() if what in sent}
-    return {**colors, WORDS[Kind.UPDATE]: INK, "idle": "white", **waits}
+    chunks = max(panel.chunks for panel in panels)
+    tones = {f"chunk {chunk}": tone(None, chunk, chunks) for chunk in range(chunks) if chunks > 1}
+    return {**colors, **tones, WORDS[Kind.UPDATE]: INK, "idle": "white", **waits}
 
 
 _BODY = Path(__file__).with_name("timeline_page.html")

@@ -17,7 +17,7 @@ from pipetrain.engine.program.playback import MessageTimes, Slice, play
 from pipetrain.engine.program.steady_state import between_updates, peak_in_flight
 from pipetrain.engine.program.times import StageTimes
 from pipetrain.engine.schedules import Kind, Operation
-from pipetrain.reporting.timeline.panels import Box, Message, Panel, boxes, number, scale_times
+from pipetrain.reporting.timeline.panels import Box, Message, Panel, boxes, by_process, number, scale_times
 from pipetrain.runner.config.phases import PhaseSettings
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.terminal.text_table import text_table
@@ -51,7 +51,7 @@ class Trace:
 
 
 def read_trace(path: Path, num_stages: int) -> Trace:
-    """The trace at `path`, in the Chrome trace event format with one `tid` a stage.
+    """The trace at `path`, in the Chrome trace event format with one `tid` a process.
 
     Raises:
         ConfigError: it is not a trace, or of a run with another number of stages.
@@ -66,7 +66,8 @@ def read_trace(path: Path, num_stages: int) -> Trace:
         if sum(interval.minibatches for interval in intervals) > len(slices):
             raise ValueError("it has fewer operations than minibatches")
         for event in sorted(slices, key=lambda event: event["ts"]):
-            args, what, worker = event["args"], event["cat"], event["tid"]
+            args, what = event["args"], event["cat"]
+            worker = args.get("stage", event["tid"])  # the track of a process has several stages
             operation, start = Operation.parse(args["operation"]), event["ts"] * _MICROSECOND
             end = start + event["dur"] * _MICROSECOND
             if not math.isfinite(start + end):
@@ -74,7 +75,7 @@ def read_trace(path: Path, num_stages: int) -> Trace:
             if what in ("recv", "send"):
                 messages[worker].append(Message(what, operation, start, end))
             else:
-                rows[worker].append(Box(operation, args.get("read"), args.get("staleness"), start, end))
+                rows[worker].append(Box(operation, args.get("read"), args.get("staleness"), start, end, worker))
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, ConfigError) as error:
         raise ConfigError(
             f"{path}: not the trace of a run of {num_stages} stages ({type(error).__name__}: {error})"
@@ -95,11 +96,13 @@ def median_times(trace: Trace, num_microbatches: int) -> StageTimes:
         return statistics.median(times) if times else 0.0
 
     links = [0.0] * (len(trace.rows) - 1)
-    forward, recomputation, backward, update = (
+    forward, recomputation, backward, update, weight_gradient = (
         [median(row, kind) for row in trace.rows]
-        for kind in (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD, Kind.UPDATE)
+        for kind in (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD, Kind.UPDATE, Kind.WEIGHT_GRADIENT)
     )
-    return StageTimes(forward, recomputation, backward, update, num_microbatches, links, links)
+    return StageTimes(
+        forward, recomputation, backward, update, num_microbatches, links, links, weight_gradient=weight_gradient
+    )
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,7 @@ def timeline_of_run(
     phase, start, length = settings.phases[interval.phase], interval.start, interval.minibatches
     rules, trace = _rules(settings, phase, plan), trace.of_minibatches(start, start + length)
     _check_operations(directory.trace, rules, interval, trace.rows)
+    placement = rules.placement if rules.placement.several else None
     times = median_times(trace, rules.num_microbatches)
     played = play(
         rules.lists(length),
@@ -188,8 +192,9 @@ def timeline_of_run(
         begin = min(piece.start for piece in pieces if piece.operation.minibatch == drawn[0])
         end = max(piece.end for piece in pieces if piece.operation.minibatch == drawn[-1])
         whole = Panel(
-            title, rules.num_microbatches, "ms", scale_times(rows, _MS), 0.0, 0.0, scale_times(messages, _MS),
-            facts=(rate(slices),), replicas=rules.replicas,
+            title, rules.num_microbatches, "ms", scale_times(by_process(rows, placement), _MS), 0.0, 0.0,
+            scale_times(by_process(messages, placement), _MS),
+            facts=(rate(slices),), replicas=rules.replicas, placement=placement,
         )  # fmt: skip
         return whole.between(begin * _MS, end * _MS)
 
@@ -240,14 +245,24 @@ def _check_operations(path: Path, rules: PipelineRules, interval: DrainInterval,
 
 
 def _stage_table(rules: PipelineRules, times: StageTimes, played: Rows, measured: Rows, drawn: range) -> list[str]:
-    columns = {"F ms": times.forward, "R ms": times.recomputation, "B ms": times.backward, "U ms": times.update}
-    if not any(piece.operation.kind is Kind.RECOMPUTATION for piece in measured[0]):
-        del columns["R ms"]
+    columns = {
+        Kind.FORWARD: times.forward,
+        Kind.RECOMPUTATION: times.recomputation,
+        Kind.BACKWARD: times.backward,
+        Kind.WEIGHT_GRADIENT: times.weight_gradient,
+        Kind.UPDATE: times.update,
+    }
+    shown = {f"{kind} ms": columns[kind] for kind in columns if any(p.operation.kind is kind for p in measured[0])}
+    placement = rules.placement if rules.placement.several else None
+    processes = [by_process(rows, placement) for rows in (played, measured)]
     table = []
     for r, label in enumerate(rules.replicas.labels):
-        both = (played[r], measured[r])
-        held = [str(peak_in_flight([piece.operation for piece in row], rules.num_microbatches)) for row in both]
-        idle = [f"{between_updates(row, drawn.start, drawn.stop)[1]:.1%}" for row in both]
-        table.append([label, *(f"{values[r] * _MS:.2f}" for values in columns.values()), *held, *idle])
-    heads = ("stage", *columns, "in flight: predicted", "measured", "idle share: predicted", "measured")
+        p = r if placement is None else placement.process_of(r)
+        both = [(rows[r], of_processes[p]) for rows, of_processes in zip((played, measured), processes, strict=True)]
+        held = [str(peak_in_flight([piece.operation for piece in row], rules.num_microbatches)) for row, _ in both]
+        idle = [f"{between_updates(row, drawn.start, drawn.stop, process)[1]:.1%}" for row, process in both]
+        times_ms = (f"{values[r] * _MS:.2f}" for values in shown.values())
+        table.append([label, *([str(p)] if placement is not None else []), *times_ms, *held, *idle])
+    several = ("process",) if placement is not None else ()
+    heads = ("stage", *several, *shown, "in flight: predicted", "measured", "idle share: predicted", "measured")
     return text_table(heads, table, ">" * len(heads))

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.program.pipeline_graph import SteadyPipeline
-from pipetrain.engine.program.playback import MessageTimes, grid, idle_shares, play
+from pipetrain.engine.program.playback import MessageTimes, Orders, grid, idle_shares, play, unit_duration
 from pipetrain.engine.program.steady_state import minibatches_held, peak_in_flight, steady_state
 from pipetrain.engine.program.times import StageTimes
+from pipetrain.engine.schedules import Operation, Placement
 from pipetrain.reporting.timeline.composed_phases import ComposedPhase, composed_phases
-from pipetrain.reporting.timeline.panels import Panel, boxes, number
+from pipetrain.reporting.timeline.panels import Panel, boxes, by_process, number
 from pipetrain.runner.config.composition import combinations
 from pipetrain.runner.terminal.text_table import text_table
 
@@ -23,6 +24,8 @@ class GivenTimes:
 
     Attributes:
         forward, backward, recomputation: of a microbatch; recomputation None: as the forward.
+        weight_gradient: of a microbatch, the part of its backward that a schedule which splits it runs as W; None: half
+            of the backward.
         update: of an optimizer step.
         link: latency of a message.
         message_bytes, link_bandwidth: determine the transmission of a message; None: it takes no time.
@@ -32,14 +35,20 @@ class GivenTimes:
     forward: Sequence[float] = (1.0,)
     backward: Sequence[float] = (2.0,)
     recomputation: Sequence[float] | None = None
+    weight_gradient: Sequence[float] | None = None
     update: Sequence[float] = (0.0,)
     link: Sequence[float] = (0.0,)
     message_bytes: Sequence[float] | None = None
     link_bandwidth: Sequence[float] | None = None
     seconds: bool = False
 
-    def times(self, num_stages: int, num_microbatches: int) -> StageTimes:
+    def times(self, num_stages: int, num_microbatches: int, *, split: bool = False) -> StageTimes:
         """The times of a number of stages and the links between them.
+
+        Args:
+            num_stages: D.
+            num_microbatches: N.
+            split: True if the schedule splits backwards.
 
         Raises:
             ConfigError: an option has too few or too many numbers, or one out of range.
@@ -57,7 +66,23 @@ class GivenTimes:
             transmission = [size / speed for size, speed in zip(sizes, speeds, strict=True)]
         elif self.message_bytes is not None or self.link_bandwidth is not None:
             raise ConfigError("--message-bytes and --link-bandwidth go together; --link-time alone is the time itself")
-        return StageTimes(forward, recomputation, backward, update, num_microbatches, latency, transmission)
+        weight_gradient = self._weight_gradient(backward) if split else []
+        backward = [both - w for both, w in zip(backward, weight_gradient, strict=True)] if split else backward
+        return StageTimes(
+            forward, recomputation, backward, update, num_microbatches, latency, transmission,
+            weight_gradient=weight_gradient,
+        )  # fmt: skip
+
+    def _weight_gradient(self, backward: Sequence[float]) -> list[float]:
+        if self.weight_gradient is None:
+            return [seconds / 2 for seconds in backward]
+        given = _for_each("--weight-gradient-time", self.weight_gradient, len(backward), "stages", above=True)
+        for part, whole in zip(given, backward, strict=True):
+            if part >= whole:
+                raise ConfigError(
+                    f"--weight-gradient-time {part:g}: is a part of the backward, so below --backward-time {whole:g}"
+                )
+        return given
 
 
 def _for_each(option: str, values: Sequence[float], count: int, of: str, *, above: bool = False) -> list[float]:
@@ -121,13 +146,19 @@ def phase_timeline(title: str, phase: ComposedPhase, minibatches: int, given: Gi
     """
     rules = phase.rules
     replicas, lists = rules.replicas, rules.lists(minibatches)
-    times = given.times(rules.num_stages, rules.num_microbatches)
+    placement = rules.placement if rules.placement.several else None
+    times = given.times(rules.num_stages, rules.num_microbatches, split=rules.schedule.splits_backward)
+    times = times.within(placement)
     on_workers = replace(times, replicas=replicas)
     messages, orders = MessageTimes(on_workers.transfer, on_workers.occupation), rules.orders(minibatches)
     slices = play(lists, on_workers.duration, rules.segments, messages, replicas, orders)
     cycles = [rules.steady_cycle(r) for r in range(rules.num_stages)]
     averaging_s = [0.0] * rules.num_stages
-    steady = steady_state(SteadyPipeline(cycles, times, replicas.counts, averaging_s, segments=rules.segments))
+    steady = steady_state(
+        SteadyPipeline(
+            cycles, times, replicas.counts, averaging_s, segments=rules.segments, orders=rules.steady_orders()
+        )
+    )
     per_time = 1.0 / steady.period
     rate = f"{number(per_time)} minibatches in a unit of time"
     if given.seconds:
@@ -135,22 +166,44 @@ def phase_timeline(title: str, phase: ComposedPhase, minibatches: int, given: Gi
     peaks = [peak_in_flight(each, rules.num_microbatches) for each in rules.lists(_filled(rules))]
     idle = [steady.idle[r] for r, _ in replicas.places]
     of_stages = (peaks[replicas.workers_of(r)[0]] for r in range(rules.num_stages))
+    by = "stage" if placement is None else "process"
+    shown = steady.idle if placement is None else [steady.idle[stages[0]] for stages in placement.stages_of]
     facts = (
         f"steady state: {rate}",
-        f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in steady.idle)}",
+        f"idle share in steady state, by {by}: {', '.join(f'{share:.1%}' for share in shown)}",
         f"most microbatches in flight, by stage: {', '.join(map(str, of_stages))}",
     )
-    rows = boxes(rules, slices, minibatches)
+    rows = by_process(boxes(rules, slices, minibatches), placement)
     panel = Panel(
         title, rules.num_microbatches, "s" if given.seconds else "", rows, 0.0, max(row[-1].end for row in rows),
-        facts=facts, replicas=replicas, idle_share=sum(idle) / len(rows),
+        facts=facts, replicas=replicas, placement=placement, idle_share=sum(idle) / len(idle),
     )  # fmt: skip
 
-    shares = zip(replicas.labels, peaks, idle, idle_shares(slices), strict=True)
-    cells = [(label, str(peak), f"{filled:.1%}", f"{whole:.1%}") for label, peak, filled, whole in shares]
-    heads = ("stage", "in flight", "idle share: steady state", f"of {minibatches} minibatches with fill and drain")
-    lines = [title, *text_table(heads, cells, ">>>>"), facts[0]]
-    return panel, [*lines, *_fitting(grid(lists, replicas=replicas).splitlines()), ""]
+    processes = [[str(placement.process_of(r))] if placement is not None else [] for r, _ in replicas.places]
+    shares = zip(replicas.labels, processes, peaks, idle, idle_shares(slices, placement), strict=True)
+    cells = [(label, *process, str(peak), f"{a:.1%}", f"{b:.1%}") for label, process, peak, a, b in shares]
+    several = ("process",) if placement is not None else ()
+    last = f"of {minibatches} minibatches with fill and drain"
+    heads = ("stage", *several, "in flight", "idle share: steady state", last)
+    drawn = grid(lists, replicas=replicas) if placement is None else _grid_of_processes(lists, placement, orders)
+    return panel, [title, *text_table(heads, cells, ">" * len(heads)), facts[0], *_fitting(drawn.splitlines()), ""]
+
+
+def _grid_of_processes(lists: Sequence[Sequence[Operation]], placement: Placement, orders: Orders | None) -> str:
+    """The lists as a grid with a row for each process, and the stage before each operation: `2:F0.0`."""
+    played = play(lists, unit_duration, orders=orders)
+    rows: list[list[str]] = [[] for _ in placement.stages_of]
+    for row, stages in zip(rows, placement.stages_of, strict=True):
+        pieces = [(piece, r) for r in stages for piece in played[r] if piece.end > piece.start]
+        for piece, r in sorted(pieces, key=lambda each: each[0].start):
+            row += ["."] * (int(piece.start) - len(row))
+            row.append(f"{r}:{piece.operation}")
+    names = [placement.name(p) for p in range(len(rows))]
+    longest, width = max(map(len, names)), max(len(cell) for row in rows for cell in row)
+    return "\n".join(
+        f"{name:{longest}}  " + " ".join(cell.center(width) for cell in row).rstrip()
+        for name, row in zip(names, rows, strict=True)
+    )
 
 
 def _fitting(drawn: Sequence[str]) -> list[str]:

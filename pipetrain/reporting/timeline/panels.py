@@ -8,15 +8,24 @@ from typing import Any, NamedTuple
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.program.playback import Slice
 from pipetrain.engine.program.weight_reads import staleness
-from pipetrain.engine.schedules import Kind, Operation, Replicas
+from pipetrain.engine.schedules import Kind, Operation, Placement, Replicas
 
 FILL = {
     Kind.FORWARD: ("#c6dbf3", "#a3c3e8"),
     Kind.RECOMPUTATION: ("#cfe8d5", "#a9d5b5"),
     Kind.BACKWARD: ("#fbdcb4", "#f4c285"),
+    Kind.WEIGHT_GRADIENT: ("#e3d7f1", "#c8b3e2"),
 }
 """Colors by parity of the minibatch, so that neighbors are distinguishable."""
-WORDS = {kind: kind.name.lower() for kind in Kind}
+CHUNKS = {
+    Kind.FORWARD: ("#c6dbf3", "#3572b0"),
+    Kind.RECOMPUTATION: ("#cfe8d5", "#3c8a55"),
+    Kind.BACKWARD: ("#fbdcb4", "#b5651d"),
+    Kind.WEIGHT_GRADIENT: ("#e3d7f1", "#6f4aa0"),
+    None: ("#e6e8eb", "#5b6470"),
+}
+"""Colors of the first and the last stage of a process that has several; None: of any operation."""
+WORDS = {kind: kind.name.lower().replace("_", " ") for kind in Kind}
 LINE, INK = "#5b6470", "#14181d"
 MESSAGES = {"recv": "#8a929c", "send": "#c0392b"}
 """Lines under the boxes -> their color."""
@@ -39,6 +48,7 @@ class Box:
         read: the weights that it reads, as `v1+2`; None for an update.
         staleness: updates between the version read and the minibatch's own; None for an update.
         start, end: in the panel's unit.
+        stage: whose operation it is.
     """
 
     operation: Operation
@@ -46,6 +56,7 @@ class Box:
     staleness: int | None
     start: float
     end: float
+    stage: int = 0
 
     @property
     def name(self) -> str:
@@ -70,7 +81,7 @@ class Message:
 
 
 class StageRows(NamedTuple):
-    """The rows of a stage: its name, the number of its first row, and how many it has, one for each replica."""
+    """The rows of a stage, or of the stages of a process: their name, the first row, and how many, one per replica."""
 
     name: str
     first: int
@@ -85,12 +96,13 @@ class Panel:
         title: names the schedule and method, or the run.
         num_microbatches: N.
         unit: of time; empty if none was given.
-        rows: the boxes of every worker in chronological order.
+        rows: the boxes of every process in chronological order.
         begin, end: the part to show first, in the unit.
-        messages: of every worker; empty if messages were not measured.
+        messages: of every process; empty if messages were not measured.
         facts: lines of text about it.
         idle_share: of all stages together in steady state; None if there is no such state.
         replicas: of the stages; None: one of each.
+        placement: the stages of each process, if some have several.
     """
 
     title: str
@@ -103,6 +115,7 @@ class Panel:
     facts: tuple[str, ...] = ()
     idle_share: float | None = None
     replicas: Replicas | None = None
+    placement: Placement | None = None
 
     @property
     def heading(self) -> str:
@@ -119,9 +132,22 @@ class Panel:
 
     @property
     def stages(self) -> list[StageRows]:
-        """The rows by stage."""
+        """The rows by stage; by process if some have several."""
+        if self.placement is not None:
+            return [StageRows(self.placement.name(p), p, 1) for p in range(self.placement.num_processes)]
         rows = map(self.workers.workers_of, range(len(self.workers.counts)))
         return [StageRows(f"stage {r}", each.start, len(each)) for r, each in enumerate(rows)]
+
+    @property
+    def chunks(self) -> int:
+        """Largest number of stages of a process."""
+        return 1 if self.placement is None else max(map(len, self.placement.stages_of))
+
+    def chunk(self, box: Box) -> int:
+        """Number of a box's stage among those of its process."""
+        if self.placement is None:
+            return 0
+        return self.placement.stages_of[self.placement.process_of(box.stage)].index(box.stage)
 
     def between(self, begin: float, end: float) -> "Panel":
         """The part between two times, which become 0 and `end - begin`; boxes at the borders stay whole."""
@@ -138,6 +164,21 @@ class Panel:
 def scale_times(rows: Iterable[Sequence[Any]], factor: float) -> list[list[Any]]:
     """Rows of boxes or messages with their times in another unit."""
     return [[replace(each, start=each.start * factor, end=each.end * factor) for each in row] for row in rows]
+
+
+def tone(kind: Kind | None, chunk: int, chunks: int) -> str:
+    """Color of one of the stages of a process: the later the stage, the darker."""
+    light, dark = ([int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in CHUNKS[kind])
+    share = chunk / max(1, chunks - 1)
+    return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in zip(light, dark, strict=True))
+
+
+def by_process(rows: Sequence[Sequence[Any]], placement: Placement | None) -> list[list[Any]]:
+    """Rows of stages as rows of their processes, in order of time; as they are without `placement`."""
+    if placement is None or not rows:
+        return [list(row) for row in rows]
+    merged = ([piece for r in stages for piece in rows[r]] for stages in placement.stages_of)
+    return [sorted(row, key=lambda piece: (piece.start, piece.end)) for row in merged]
 
 
 def note(panels: Sequence[Panel]) -> str:
@@ -158,7 +199,7 @@ def boxes(rules: PipelineRules, slices: Sequence[Sequence[Slice]], minibatches: 
         for piece, (op, read, *_) in zip(row, rules.planned(worker, minibatches, start), strict=True):
             late = None if op.kind is Kind.UPDATE else staleness(read.version, op.minibatch // rules.replicas.counts[r])
             weights = None if late is None else str(read.moved(start))
-            rows[-1].append(Box(op.moved(start), weights, late, piece.start, piece.end))
+            rows[-1].append(Box(op.moved(start), weights, late, piece.start, piece.end, r))
     return rows
 
 

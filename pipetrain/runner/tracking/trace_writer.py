@@ -1,4 +1,4 @@
-"""trace.json: the operations and messages of every stage, in the Chrome trace format, with a track per worker."""
+"""trace.json: the operations and messages of every stage, in the Chrome trace format, with a track per process."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.times import TimeSpan
 from pipetrain.engine.program.trace import TracedList
 from pipetrain.engine.program.weight_reads import staleness
-from pipetrain.engine.schedules import Kind, Operation
+from pipetrain.engine.schedules import Kind, Operation, Placement
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
@@ -116,19 +116,24 @@ def _event(worker: int, category: str, name: str, op: Operation, span: TimeSpan)
     }  # fmt: skip
 
 
-def assemble(run: RunDirectory, names: Sequence[str]) -> None:
-    """Makes trace.json from the parts of the processes, a track for each name.
+def assemble(run: RunDirectory, placement: Placement) -> None:
+    """Makes trace.json from the parts of the processes, a track for each process.
 
-    Time counts from the first event; what follows a resumption begins where what precedes it ends.
+    Time counts from the first event; what follows a resumption begins where what precedes it ends. Where a process has
+    several stages, the arguments of an event name its stage.
     """
     parts = [_read(part) for part in sorted(run.trace_parts.glob("process-*.jsonl"))]
     lines = [line for part in parts for line in part]
     intervals = {_minibatch(line): line[INTERVALS] for line in lines if INTERVALS in line}  # every process wrote them
     events = [line for line in lines if "args" in line]
     _continue_time(parts, sorted({line[_RESUMED] for line in lines if _RESUMED in line}))
+    if placement.several:
+        for event in events:
+            event["args"]["stage"] = event["tid"]
+            event["tid"] = placement.process_of(event["tid"])
     tracks = [
-        {"ph": "M", "name": "thread_name", "pid": 0, "tid": worker, "args": {"name": name}}
-        for worker, name in enumerate(names)
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": process, "args": {"name": placement.name(process)}}
+        for process in range(placement.num_processes)
     ]
     metadata = {INTERVALS: [intervals[start] for start in sorted(intervals)]}
     write_whole(run.trace, json.dumps({"traceEvents": [*tracks, *events], "metadata": metadata}))

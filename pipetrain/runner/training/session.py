@@ -228,7 +228,7 @@ class TrainingSession:
             result["metric_signatures"] = state.signatures
         if self._trace is not None:
             self._trace.close()
-            assemble(job.run, [job.placement.name(process) for process in range(job.placement.num_processes)])
+            assemble(job.run, job.placement)
         summary.write(job.run, result)
         recorder.close(result)
         return result

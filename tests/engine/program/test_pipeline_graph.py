@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.methods.naive_async import NaiveAsync
+from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.program.event_graph import EventGraph
 from pipetrain.engine.program.pipeline_graph import SteadyPipeline
 from pipetrain.engine.program.playback import MessageTimes, play
@@ -14,16 +17,27 @@ from pipetrain.engine.program.steady_state import minibatches_held, steady_state
 from pipetrain.engine.program.times import StageTimes
 from pipetrain.engine.schedules import Kind
 from pipetrain.engine.schedules.gpipe import GPipe
+from pipetrain.engine.schedules.interleaved import Interleaved1F1B, InterleavedContinuous1F1B
+from pipetrain.engine.schedules.looped_bfs import LoopedBFS
 from pipetrain.engine.schedules.nf1b import NF1B
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
+from pipetrain.engine.schedules.one_f_one_b_v import OneFOneBV
 from pipetrain.engine.schedules.operation import Operation
 from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.engine.schedules.sequential import Sequential
+from pipetrain.engine.schedules.zero_bubble import ZBH1, ZBV
 
 SCHEDULES = [
     Sequential(), GPipe(), OneFOneBFlush(), OneFOneB(), OneFOneB(2), OneFOneB(4), PipelinedBackprop(),
     PipeMareSchedule(), NF1B(),
 ]  # fmt: skip
+
+PLACED = [
+    (Interleaved1F1B(), 4, 4), (Interleaved1F1B(3), 6, 2), (InterleavedContinuous1F1B(), 4, 2),
+    (InterleavedContinuous1F1B(3), 9, 3), (LoopedBFS(), 4, 3), (LoopedBFS(2), 2, 2), (ZBV(), 4, 3), (ZBH1(), 3, 4),
+    (OneFOneBV(), 4, 1), (OneFOneBV(), 6, 2),
+]  # fmt: skip
+"""Schedules that place several stages in a process or split backwards, with D and N."""
 
 
 @pytest.mark.parametrize(
@@ -121,6 +135,26 @@ def test_period_is_that_of_the_operation_lists_played_for_long(data):
     draw = lambda least, count: [float(data.draw(st.integers(least, 4))) for _ in range(count)]  # noqa: E731
     took = StageTimes(draw(1, D), draw(0, D), draw(1, D), draw(0, D), N, draw(0, D - 1), draw(0, D - 1))
     assert period(schedule, took, D, N) == pytest.approx(played_period(schedule, took, D, N), rel=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_period_of_processes_with_several_stages_is_that_of_their_lists_played_for_long(data):
+    schedule, D, N = data.draw(st.sampled_from(PLACED))
+    draw = lambda least, count: [float(data.draw(st.integers(least, 4))) for _ in range(count)]  # noqa: E731
+    took = StageTimes(
+        draw(1, D), draw(0, D), draw(1, D), draw(0, D), N, draw(0, D - 1), draw(0, D - 1), weight_gradient=draw(1, D)
+    ).within(schedule.placement(D))
+    rules = PipelineRules(schedule, Synchronous() if schedule.synchronous else NaiveAsync(), D, N)
+    cycles = [rules.steady_cycle(r) for r in range(D)]
+    steady = steady_state(SteadyPipeline(cycles, took, [1] * D, [0.0] * D, orders=rules.steady_orders()))
+    first, turns = 40, 60
+    messages = MessageTimes(took.transfer, took.occupation)
+    rows = play(rules.lists(120), took.duration, messages=messages, orders=rules.orders(120))
+    ends = [piece.end for piece in rows[-1] if piece.operation.kind is Kind.UPDATE]
+    assert steady.period == pytest.approx((ends[first + turns] - ends[first]) / turns, rel=1e-9)
+    busy = [sum(took.duration(r, op) for op in cycle) / steady.period for r, cycle in enumerate(cycles)]
+    assert steady.idle == pytest.approx([1 - each for each in schedule.placement(D).sums(busy)])
 
 
 @pytest.mark.parametrize("firsts", [(0, 1, 2), (0,)])

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from support.checked_lists import checked_lists
 from support.cli import TINY, run_here
 from support.pages import event, trace_text
+from support.process_player import process_list
 from support.quick_cases import every
 
 from pipetrain import cli
@@ -62,6 +63,33 @@ def test_timeline_draws_what_would_run(tmp_path, settings):
     assert [[(box.start, box.end) for box in row] for row in panel.rows] == [
         [(p.start, p.end) for p in row] for row in played
     ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "method=gpipe schedule=interleaved_1f1b partition.stages=4 train.microbatches=2",
+        "method=naive_async schedule=1f1b_v partition.stages=4",
+    ],
+)
+def test_timeline_has_a_row_for_each_process_in_the_order_of_its_list(tmp_path, capsys, monkeypatch, settings):
+    monkeypatch.setenv("COLUMNS", "400")
+    (panel,) = drawn(tmp_path, *settings.split(), "--minibatches", "3")
+    rules = composed_phases(settings.split())[0].rules
+    N = rules.num_microbatches
+    for p, row in enumerate(panel.rows):
+        listed = process_list(rules.schedule, p, 4, N, 3)
+        timed = [(r, op) for r, op in listed if op.kind != "U"]
+        assert [(box.stage, box.operation) for box in row if box.operation.kind != "U"] == timed
+        assert {panel.chunk(box) for box in row} == {0, 1}
+    assert [stage.name for stage in panel.stages] == [rules.placement.name(p) for p in range(2)]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[2:6]] == [[str(r), str(rules.placement.process_of(r))] for r in range(4)]
+    grid = next(line for line in lines if line.startswith(rules.placement.name(0)))
+    first = [f"{r}:{op}" for r, op in process_list(rules.schedule, 0, 4, N, 3) if op.kind != "U"]
+    assert [cell for cell in grid.split()[4:] if cell != "."] == first
+    svg = (tmp_path / "out" / "timeline.svg").read_text()
+    assert "<title>stage 2: F0.0@v0" in svg
 
 
 def test_timeline_of_pipedream_on_4_workers_matches_figure_4(tmp_path):

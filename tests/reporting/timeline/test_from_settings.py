@@ -21,6 +21,16 @@ def test_message_takes_its_bytes_over_the_bandwidth():
     assert times.transmission == pytest.approx([0.1, 0.2])
 
 
+def test_split_backward_gives_half_of_its_time_to_weights_unless_told():
+    assert GivenTimes().times(2, 1).weight_gradient == []
+    halves = GivenTimes(backward=(2.0, 3.0)).times(2, 1, split=True)
+    assert (halves.backward, halves.weight_gradient) == ([1.0, 1.5], [1.0, 1.5])
+    given = GivenTimes(backward=(2.0,), weight_gradient=(0.5,)).times(2, 1, split=True)
+    assert (given.backward, given.weight_gradient) == ([1.5, 1.5], [0.5, 0.5])
+    with pytest.raises(ConfigError, match=r"--weight-gradient-time 2: is a part of .* below --backward-time 2"):
+        GivenTimes(weight_gradient=(2.0,)).times(2, 1, split=True)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -3,7 +3,8 @@
 from support.panels import box, panel
 
 from pipetrain.engine.schedules import Operation
-from pipetrain.reporting.timeline.panels import Box, Panel, note
+from pipetrain.engine.schedules.placement import Placement
+from pipetrain.reporting.timeline.panels import CHUNKS, Box, Panel, by_process, note, tone
 
 
 def test_boxes_show_operation_weight_read_and_staleness():
@@ -29,6 +30,25 @@ def test_partial_panel_keeps_visible_part_and_update_at_end():
     part = whole.between(2, 3)
     assert [(each.name, each.start, each.end) for each in part.rows[0]] == [("F1.0@v0", -1, 1), ("U0@v0", 1, 1)]
     assert (part.begin, part.end) == (0, 1)
+
+
+def test_process_with_several_stages_has_one_row_in_order_of_time():
+    lanes = [[box("F0.0", 0, 1), box("B0.0", 6, 7)], [box("F0.0", 1, 2)], [box("F0.0", 2, 3), box("B0.0", 3, 4)], []]
+    rows = by_process(lanes, Placement.looped(4, 2))
+    assert [[(str(each.operation), each.start) for each in row] for row in rows] == [
+        [("F0.0", 0), ("F0.0", 2), ("B0.0", 3), ("B0.0", 6)], [("F0.0", 1)],
+    ]  # fmt: skip
+    assert by_process(lanes, None) == lanes
+
+
+def test_later_stages_of_a_process_are_darker():
+    def brightness(color):
+        return sum(int(color[i : i + 2], 16) for i in (1, 3, 5))
+
+    for kind, (light, dark) in CHUNKS.items():
+        tones = [tone(kind, chunk, 3) for chunk in range(3)]
+        assert (tones[0], tones[-1]) == (light, dark)
+        assert brightness(tones[0]) > brightness(tones[1]) > brightness(tones[2])
 
 
 def test_note_explains_only_the_weight_reads_that_are_shown():

@@ -15,6 +15,7 @@ from pipetrain.engine.methods.delayed import Delayed
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.schedules.placement import Placement
 from pipetrain.engine.stage.base import Training
 from pipetrain.graph.conversion import chain_of
 from pipetrain.reporting.timeline.from_run import read_trace
@@ -38,7 +39,7 @@ def test_paused_interval_is_traced_with_its_minibatches(tmp_path):
     rest = DrainInterval(epoch=0, first=4, last=6, start=4)
     executor.train(loader, rest)
     hooks.trace.close()
-    assemble(run, ["stage 0", "stage 1"])
+    assemble(run, Placement.one_each(2))
     assert read_trace(run.trace, 2).intervals == [DrainInterval.whole(4), rest]
 
 

@@ -10,6 +10,7 @@ from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.times import TimeSpan
 from pipetrain.engine.program.trace import TracedList
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
+from pipetrain.engine.schedules.placement import Placement
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.trace_writer import TraceFile, assemble
 
@@ -32,7 +33,7 @@ def run(tmp_path):
 
 
 def assembled(run, tmp_path):
-    assemble(run, ["stage 0", "stage 1"])
+    assemble(run, Placement.one_each(2))
     trace = json.loads((tmp_path / "trace.json").read_text())
     return trace, [DrainInterval(**each) for each in trace["metadata"]["drain_intervals"]]
 
