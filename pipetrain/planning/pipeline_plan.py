@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.files.json_reader import from_json
+from pipetrain.engine.schedules.placement import Placement
 
 
 @dataclass(frozen=True)
@@ -15,13 +16,15 @@ class PlannedStage:
         layers: indices into the profile.
         replicas: number of devices that take minibatches in turn.
         time_s: seconds per minibatch, including the synchronization of replicas.
-        memory_bytes: peak of one replica.
+        memory_bytes: peak of one replica's device, with its other stages, if it has any.
+        process: that has the stage, if some have several; None: each replica has its own.
     """
 
     layers: tuple[int, ...]
     replicas: int
     time_s: float
     memory_bytes: int
+    process: int | None = None
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class PipelinePlan:
     """Stages in the order of the pipeline; the devices of each follow the previous stage's.
 
     Attributes:
-        time_per_minibatch_s: of the slowest stage or link, in seconds.
+        time_per_minibatch_s: of the slowest stage or link, in seconds; predicted if processes have several stages.
         single_device_time_s: of all layers on one device.
         data_parallel_time_s: of all layers on every device.
         labels: of the profile's layers; they identify a plan made for another model.
@@ -44,7 +47,17 @@ class PipelinePlan:
     @property
     def num_devices(self) -> int:
         """Number of devices of all stages."""
+        if self.placement is not None:
+            return self.placement.num_processes
         return sum(stage.replicas for stage in self.stages)
+
+    @property
+    def placement(self) -> Placement | None:
+        """The stages of each process, if some have several."""
+        of = [stage.process for stage in self.stages]
+        processes = sorted({p for p in of if p is not None})
+        found = tuple(tuple(r for r, other in enumerate(of) if other == p) for p in processes)
+        return Placement(found) if found else None
 
     @property
     def replicas(self) -> str:
@@ -64,7 +77,9 @@ class PipelinePlan:
             "data_parallel_time_s": self.data_parallel_time_s,
             "replicas": self.replicas,
             "minibatches_in_flight": self.in_flight,
-            "stages": [asdict(stage) for stage in self.stages],
+            "stages": [
+                {name: value for name, value in asdict(stage).items() if value is not None} for stage in self.stages
+            ],
             "labels": self.labels,
         }
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.errors import ConfigError, NoRoomError
+from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
-from pipetrain.planning.costs.memory import MemoryModel, with_states
+from pipetrain.planning.costs.memory import MemoryModel, StagePlace, with_states
 from pipetrain.planning.costs.stage_costs import CostModel
 from pipetrain.planning.costs.topology import Device, DeviceRow, Topology, check_parts, topology_of
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
@@ -15,6 +16,7 @@ from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.search.bottleneck import StageCandidate
 from pipetrain.planning.search.flat import FlatSearch, even_rows
 from pipetrain.planning.search.hierarchical import HierarchicalSearch
+from pipetrain.planning.search.placed import PlacedSearch, stage_seconds
 from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.config.settings import Settings
 
@@ -52,6 +54,8 @@ class Planner:
         counts, by_memory = settings.replicas.counts, settings.planner.objective == "memory"
         topology = topology_of(settings, profile, None if counts is None else sum(counts))
         memory = MemoryModel.of(settings)
+        if (placement := memory.placement(topology.num_devices)).several:
+            _check_placed(settings, profile, placement, memory)
         replicas = _required_replicas(settings, topology.num_devices, profile.most_stages(together=memory.flows))
         if len(topology.workers) > 1 and not topology.uniform and replicas is None:
             raise ConfigError(
@@ -72,6 +76,8 @@ class Planner:
         Raises:
             ConfigError: no plan fits into the devices' memory.
         """
+        if (placed := self._placed) is not None:
+            return self._placed_plan(placed)
         plan = self._searched(self._memory_balanced(), self.replicas)
         if plan is None:
             raise ConfigError(self._shortage())
@@ -85,9 +91,9 @@ class Planner:
         )
         replicas = (1,) * devices if straight else self.replicas
         share = FlatSearch(self._states, self.topology, self.memory, replicas=replicas).least()
-        limits = sorted({self.topology.device(each).memory_bytes or 0.0 for each in range(devices)})
-        setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
-        needed = f"{share:.3g} times what a device has" if len(limits) > 1 else f"{share * limits[0] / _GIGA:.4g} GB"
+        setting, limits = f"topology.memory_gigabytes={self._limits}", set(self._memory_limits)
+        one = f"{share * min(limits) / _GIGA:.4g} GB"
+        needed = f"{share:.3g} times what a device has" if len(limits) > 1 else one
         if share <= 1:
             return (
                 f"{setting}: on several levels, the search assumes that every other device holds a separate stage, "
@@ -100,9 +106,17 @@ class Planner:
             "may help"
         )
 
+    @property
+    def _memory_limits(self) -> list[float]:
+        return [self.topology.device(each).memory_bytes or 0.0 for each in range(self.topology.num_devices)]
+
+    @property
+    def _limits(self) -> str:
+        return ", ".join(f"{limit / _GIGA:.4g}" for limit in sorted(set(self._memory_limits)))
+
     def straight_pipeline(self) -> PipelinePlan | None:
-        """The fastest pipeline with one device per stage; None if none exists."""
-        return self._searched(self.topology, (1,) * self.topology.num_devices)
+        """The fastest pipeline with one device per stage; None if there is none, or the schedule has several."""
+        return None if self._placed else self._searched(self.topology, (1,) * self.topology.num_devices)
 
     def data_parallel(self) -> PipelinePlan:
         """One stage on all devices, whether or not it fits."""
@@ -112,7 +126,8 @@ class Planner:
 
     def fits(self, plan: PipelinePlan) -> bool:
         """True if each device can hold its stage."""
-        rooms = DeviceRow(self.topology, tuple(stage.replicas for stage in plan.stages)).memory_bytes
+        counts = tuple(stage.replicas for stage in plan.stages)
+        rooms = DeviceRow(self.topology, counts, plan.placement).memory_bytes
         return all(stage.memory_bytes <= room for stage, room in zip(plan.stages, rooms, strict=True))
 
     @cached_property
@@ -123,8 +138,29 @@ class Planner:
         """
         pairs = sum(members * (members - 1) // 2 for members in self.topology.workers[:-1])
         states = AntichainStates.of(self.profile).keeping(self.profile.ties if self.memory.flows else ())
-        flat = self.replicas is not None or not pairs
+        flat = self.replicas is not None or not pairs or self.memory.placement(self.topology.num_devices).several
         return states if flat else states.subsampled(int((6 * _MOST_WORK / pairs) ** (1 / 3)))
+
+    @cached_property
+    def _placed(self) -> PlacedSearch | None:
+        """The search, if the schedule places several stages on each device."""
+        placement = self.memory.placement(self.topology.num_devices)
+        if not placement.several:
+            return None
+        starts = [members.bit_count() for members in self._states.members[:-1]]
+        return PlacedSearch(self.profile, starts, placement, self.topology, self.memory)
+
+    def _placed_plan(self, search: PlacedSearch) -> PipelinePlan:
+        cut = search.best()
+        peaks = self.memory.pipeline_bytes(cut.replicas, cut.stage_sizes, search.placement)
+        if excess := search.excess(cut):
+            raise NoRoomError(
+                f"topology.memory_gigabytes={self._limits}: no plan found fits; the smallest one found takes "
+                f"{1 + excess:.3g} times the memory of its fullest device; train.recompute=true, a smaller "
+                "train.batch_size, a method with fewer weight versions or more devices may help"
+            )
+        rows = zip(cut.stages, cut.replicas, stage_seconds(cut), peaks, cut.devices, strict=True)
+        return self._with_baselines(tuple(PlannedStage(*row) for row in rows), search.period(cut))
 
     @cached_property
     def _data_parallel_s(self) -> float:
@@ -169,14 +205,46 @@ class Planner:
     def _plan(self, found: list[StageCandidate], time_s: float) -> PipelinePlan:
         stages = tuple(self._states.layers(stage.first, stage.last) for stage in found)
         cut = CutProfile(self.profile, stages, tuple(stage.replicas for stage in found), self.topology)
-        kept = self.memory.pipeline_bytes(cut.replicas, cut.stage_sizes)
+        if self._placed is None:
+            kept = self.memory.pipeline_bytes(cut.replicas, cut.stage_sizes)
+        else:  # all layers on each device count as the first of the stages that one device has
+            first, *_ = StagePlace.row((1,) * len(self.memory.placement(1).stages_of[0]))
+            kept = [round(float(self.memory.stage_bytes(first, cut.stage_sizes[0])))]
         rows = zip(cut.stages, cut.replicas, (stage.cost for stage in found), kept, strict=True)
+        return self._with_baselines(tuple(PlannedStage(*row) for row in rows), max(time_s, cut.cores_s))
+
+    def _with_baselines(self, stages: tuple[PlannedStage, ...], time_s: float) -> PipelinePlan:
         return PipelinePlan(
-            stages=tuple(PlannedStage(*row) for row in rows),
-            time_per_minibatch_s=max(time_s, cut.cores_s),
+            stages=stages,
+            time_per_minibatch_s=time_s,
             single_device_time_s=self.profile.single_device_s,
             data_parallel_time_s=self._data_parallel_s,
             labels=tuple(layer.label for layer in self.profile.layers),
+        )
+
+
+def _check_placed(settings: Settings, profile: Profile, placement: Placement, memory: MemoryModel) -> None:
+    """Checks that pipelines of a schedule that places several stages on each device can be planned.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    schedule, stages = memory.phases[0].schedule, sum(map(len, placement.stages_of))
+    places = f"schedule={schedule.name} places several stages on each device"
+    if settings.replicas.counts is not None:
+        raise ConfigError(
+            f"partition.replicas={list(settings.replicas.counts)}: {places}, and none has replicas; leave it out"
+        )
+    if settings.planner.objective == "memory":
+        raise ConfigError(f"planner.objective=memory: {places}, which is planned by time; planner.objective=time works")
+    if not profile.is_chain:
+        raise ConfigError(f"profile: a graph of layers, and {places}, which is planned for chains of layers alone")
+    for rules in memory.phases:
+        rules.schedule.check(stages, rules.microbatches)
+    if stages > (parts := profile.most_stages(together=memory.flows)):
+        raise ConfigError(
+            f"topology: {placement.num_processes} devices; {places}, {stages} in all, and the model has {parts} parts "
+            "that can be cut apart; fewer devices work"
         )
 
 

@@ -3,17 +3,22 @@
 import re
 from contextlib import suppress
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 
 import pytest
 from support.plans import cells, chain, layer
 from support.worker_pool import settings
 
-from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.errors import ConfigError, NoRoomError
+from pipetrain.engine.schedules.placement import Placement
+from pipetrain.planning.costs.cut_profile import CutProfile
+from pipetrain.planning.pipeline_plan import PipelinePlan
 from pipetrain.planning.planner import Planner
 from pipetrain.planning.profile.profile import LoaderTime
 from pipetrain.planning.profiling.auto_partition import with_updates
 from pipetrain.planning.profiling.predict import ProfiledRun
+from pipetrain.planning.search.placed import PlacedSearch
 from pipetrain.planning.tables.plan_comparison import ComparedPlan, Comparison
 from pipetrain.runner.partition.shared_weight import SharedWeight
 
@@ -262,6 +267,53 @@ def test_replicas_that_contradict_other_settings_are_refused(replicas, changes, 
 def test_what_no_plan_fits_is_refused(profile, devices, asked, topology, message):
     with pytest.raises(ConfigError, match=message):
         planner(profile, devices, planner=asked, **topology).best()
+
+
+def placed(profile, devices, microbatches=2, *, schedule="interleaved.Interleaved1F1B", **changes):
+    target = {"_target_": f"pipetrain.engine.schedules.{schedule}"}
+    topology = {"devices": devices, "gigabytes_per_s": [1.0], **changes.pop("topology", {})}
+    chosen = {"optimizer": SGD, "topology": topology, "train": {"microbatches": microbatches}, **changes}
+    return Planner.of(profile, settings("gpipe", schedule=target, **chosen))
+
+
+def test_devices_with_several_stages_are_planned_by_their_sums():
+    uneven = chain(*(layer(each, activation_bytes=100) for each in (4.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0)))
+    of_two = placed(uneven, 2)
+    plan = of_two.best()
+    assert [stage.process for stage in plan.stages] == [0, 1, 0, 1]
+    assert (plan.num_devices, plan.placement, of_two.straight_pipeline()) == (2, Placement.looped(4, 2), None)
+    search = PlacedSearch(of_two.profile, range(8), plan.placement, of_two.topology, of_two.memory)
+    every = ([*map(tuple, map(range, (0, *cuts), (*cuts, 8)))] for cuts in combinations(range(1, 8), 3))
+    cuts = [CutProfile(of_two.profile, tuple(each), (1,) * 4, of_two.topology, plan.placement) for each in every]
+    assert plan.time_per_minibatch_s == pytest.approx(min(map(search.period, cuts)), rel=0.02)
+    memory = [stage.memory_bytes for stage in plan.stages]
+    assert memory[:2] == memory[2:]
+    assert PipelinePlan.from_json(plan.to_json()) == plan
+    assert of_two.fits(plan)
+
+
+def test_plan_of_several_stages_on_a_device_fits_or_is_refused():
+    heavy = chain(*(layer(1.0, weight_bytes=each) for each in (40_000, 1, 1, 1, 1, 40_000)))
+    limited = {"memory_gigabytes": 1e-4}
+    plan = placed(heavy, 2, topology=limited).best()
+    assert max(stage.memory_bytes for stage in plan.stages) <= 100_000
+    assert plan.stages[0].process != plan.stages[-1].process
+    with pytest.raises(NoRoomError, match=r"topology.memory_gigabytes=0.0001: .* takes 1.6 times the memory"):
+        placed(heavy, 2, schedule="zero_bubble.ZBV", topology=limited).best()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"planner": {"objective": "memory"}}, "planner.objective=memory: schedule=interleaved_1f1b places several"),
+        ({"partition": {"replicas": [1, 1]}}, "partition.replicas=[1, 1]: schedule=interleaved_1f1b places several"),
+        ({"microbatches": 3}, "train.microbatches=3: schedule=interleaved_1f1b on 2 processes takes a multiple of 2"),
+        ({"devices": 4, "microbatches": 4}, "8 in all, and the model has 6 parts"),
+    ],
+)
+def test_what_several_stages_on_a_device_cannot_be_planned_for_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        placed(SMALL_END, **{"devices": 2, **changes})
 
 
 def test_too_many_devices_have_no_straight_pipeline():

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.steady_state import SharedCores
+from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.memory import StageSizes
 from pipetrain.planning.costs.topology import DeviceRow, Topology
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer
@@ -18,12 +20,24 @@ class CutProfile:
     Attributes:
         stages: their indices, by stage.
         replicas: the devices of each stage, which take minibatches in turn; stages lie on the devices in order.
+        placement: the stages of each device, if some have several.
     """
 
     profile: Profile
     stages: tuple[tuple[int, ...], ...]
     replicas: tuple[int, ...]
     topology: Topology
+    placement: Placement | None = None
+
+    @property
+    def devices(self) -> list[int]:
+        """The device of each stage, of its replicas the first."""
+        return [first for first, _ in self.row.bounds]
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices of all stages."""
+        return sum(self.replicas) if self.placement is None else self.placement.num_processes
 
     @property
     def forward_s(self) -> list[float]:
@@ -34,6 +48,11 @@ class CutProfile:
     def backward_s(self) -> list[float]:
         """Seconds of its backward."""
         return self._computed(lambda layer: layer.backward_s)
+
+    @property
+    def weight_gradient_s(self) -> list[float]:
+        """Seconds of it that a split backward spends on gradients of weights."""
+        return self._computed(lambda layer: layer.of_weights_s)
 
     @property
     def reading_s(self) -> list[float]:
@@ -93,7 +112,8 @@ class CutProfile:
         inputs, outputs = [self.profile.input_bytes, *self.sent_bytes], [*self.sent_bytes, 0]
         weights = self.weight_bytes, self.trainable_bytes, states
         kept, gradients = (self.activation_bytes, self.entering_bytes), [0, *self.sent_bytes]
-        sizes = zip(*weights, *kept, inputs, outputs, gradients, strict=True)
+        put_aside = self._sums(lambda layer: layer.put_aside_bytes)
+        sizes = zip(*weights, *kept, inputs, outputs, gradients, put_aside, strict=True)
         return [StageSizes(*map(float, each)) for each in sizes]
 
     @property
@@ -115,8 +135,8 @@ class CutProfile:
         """The stages that share trainable weights, and the seconds in which each sends their gradient to the rest."""
 
         def seconds(stages: Sequence[int], size: int) -> float:
-            ends = self.row.bounds[stages[0]][0], self.row.bounds[stages[-1]][0]
-            return (len(stages) - 1) * size / self.topology.bandwidth_between(*ends)
+            devices = {self.devices[r] for r in stages}
+            return (len(devices) - 1) * size / self.topology.bandwidth_between(min(devices), max(devices))
 
         return [(stages, seconds(stages, size)) for stages, size in self._tied_bytes]
 
@@ -133,11 +153,14 @@ class CutProfile:
         """Bytes that all devices send per minibatch: activations, their gradients, and the gradients of weights.
 
         m replicas of a stage exchange 2(m - 1)/m of its gradients' bytes for each minibatch, each of them once for m.
-        Of k stages with the same weight, each sends its gradient to the k - 1 others.
+        Of k stages with the same weight, each sends its gradient to the k - 1 others. Stages of one device send each
+        other nothing.
         """
         exchanged = zip(self.replicas, self.trainable_bytes, strict=True)
         averaged = sum(2 * (m - 1) / m * size for m, size in exchanged)
-        return 2 * sum(self.sent_bytes) + averaged + sum(len(k) * (len(k) - 1) * size for k, size in self._tied_bytes)
+        sent = sum(size for size, speed in zip(self.sent_bytes, self.row.link_bytes_per_s, strict=True) if speed < inf)
+        tied = ((len({self.devices[r] for r in stages}), size) for stages, size in self._tied_bytes)
+        return 2 * sent + averaged + sum(k * (k - 1) * size for k, size in tied)
 
     @property
     def shared_cores(self) -> SharedCores | None:
@@ -155,7 +178,8 @@ class CutProfile:
                 "topology.cores=null works"
             )
         members = self.topology.workers[0]
-        return SharedCores(cores / self.profile.threads, [worker // members for worker in range(sum(self.replicas))])
+        devices = [device for bounds in self.row.bounds for device in range(*bounds)]
+        return SharedCores(cores / self.profile.threads, [device // members for device in devices])
 
     def message_work_s(self, num_microbatches: int) -> list[float]:
         """Seconds in which the core of a stage receives and sends the messages of a microbatch in one direction.
@@ -164,7 +188,9 @@ class CutProfile:
         """
         if self.topology.cores is None:
             return [0.0] * len(self.stages)
-        ends = [self.profile.message_work.of(size / num_microbatches) for size in self.sent_bytes]
+        links = zip(self.sent_bytes, self.row.link_bytes_per_s, strict=True)
+        work = self.profile.message_work
+        ends = [work.of(size / num_microbatches) if speed < inf else 0.0 for size, speed in links]
         return [before + behind for before, behind in zip([0.0, *ends], [*ends, 0.0], strict=True)]
 
     @property
@@ -184,7 +210,7 @@ class CutProfile:
     @property
     def row(self) -> DeviceRow:
         """The devices of each stage, and the links between them."""
-        return DeviceRow(self.topology, self.replicas)
+        return DeviceRow(self.topology, self.replicas, self.placement)
 
     def _computed(self, time: Callable[[ProfiledLayer], float]) -> list[float]:
         return [total / speed for total, speed in zip(self._sums(time), self.speeds, strict=True)]

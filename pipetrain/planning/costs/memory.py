@@ -1,9 +1,9 @@
 """The memory of a stage: what its weights, its optimizer, its method and the minibatches in flight keep."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.program.weight_reads import StageContext
-from pipetrain.engine.schedules import ListSchedule, Schedule
+from pipetrain.engine.schedules import Kind, ListSchedule, Placement, Schedule
 from pipetrain.engine.schedules.base import Family
 from pipetrain.engine.schedules.round_robin import UnevenReplicas
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer, ProfiledWeight
@@ -39,6 +39,8 @@ _STATES = {
 _NUMBER_BYTES = 4
 _MORE_STATES = ("momentum", "amsgrad", "centered")
 """Options that make them keep one tensor more."""
+_MOST_ON_EACH = 64
+"""Stages of a device."""
 _UNKNOWN = 2
 """Tensors assumed of an optimizer that cannot be asked, to be on the safe side."""
 _SQUARE = ProfiledWeight("", (64, 64), 4)
@@ -58,6 +60,7 @@ class StageSizes(Generic[Size]):
         inputs: that it receives for a minibatch.
         outputs: that it sends for a minibatch.
         gradients: that it sends back for a minibatch, at most.
+        put_aside: that a split backward keeps of a minibatch from B to W.
     """
 
     weights: Size
@@ -68,6 +71,7 @@ class StageSizes(Generic[Size]):
     inputs: Size
     outputs: Size
     gradients: Size
+    put_aside: Size | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,11 @@ class MemoryRules:
         weights: Size = sizes.weights + (self.versions(context) + self.more(context)) * sizes.trainable + sizes.state
         at_once = N if schedule.family is Family.WHOLE_BACKWARD else 1
         weights += at_once / N * sizes.gradients
+        if isinstance(schedule, ListSchedule) and schedule.splits_backward:
+            return weights + _largest(
+                in_flight / N * sizes.activations + waiting / N * sizes.put_aside
+                for in_flight, waiting in split_in_flight(schedule, r, D, N)
+            )
         if self.recompute is None:  # the activations include the outputs
             return weights + held * sizes.activations
         weights += sizes.outputs / N
@@ -144,6 +153,21 @@ class MemoryRules:
         if stores:
             return weights + held * sizes.inputs + recomputed * (sizes.activations - sizes.entering)
         return weights + recomputed * sizes.activations
+
+
+def split_in_flight(schedule: ListSchedule, r: int, D: int, N: int) -> set[tuple[int, int]]:
+    """(microbatches between F and B, between B and W) of a stage whose backwards are split, at all times."""
+    found, before, after = {(0, 0)}, 0, 0
+    minibatches = 1 if schedule.synchronous else 2 * (schedule.delay(r, D, N) + 1)
+    for op in schedule.operations(r, D, N, minibatches):
+        before += (op.kind is Kind.FORWARD) - (op.kind is Kind.BACKWARD)
+        after += (op.kind is Kind.BACKWARD) - (op.kind is Kind.WEIGHT_GRADIENT)
+        found.add((before, after))
+    return found
+
+
+def _largest(sizes: Iterable[Size]) -> Size:
+    return reduce(np.maximum, sizes)
 
 
 @dataclass(frozen=True)
@@ -168,15 +192,25 @@ class MemoryModel:
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
         """The largest peak of a replica of a stage in any phase."""
-        first, *others = (rules.stage_bytes(place, sizes) for rules in self.phases)
-        for other in others:
-            first = np.maximum(first, other)
-        return first
+        return _largest(rules.stage_bytes(place, sizes) for rules in self.phases)
 
-    def pipeline_bytes(self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]]) -> list[int]:
-        """Peak bytes of a replica of each stage, over all phases."""
+    def pipeline_bytes(
+        self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]], placement: Placement | None = None
+    ) -> list[int]:
+        """Peak bytes of a device of each stage, over all phases.
+
+        With `placement`, whose devices have several stages, a device has the sum of the peaks of its stages.
+        """
         places = zip(StagePlace.row(replicas), sizes, strict=True)
-        return [round(self.stage_bytes(place, each)) for place, each in places]
+        peaks = [float(self.stage_bytes(place, each)) for place, each in places]
+        return list(map(round, peaks if placement is None else placement.sums(peaks)))
+
+    def placement(self, devices: int) -> Placement:
+        """The stages of each of so many devices, without replicas."""
+        schedule = self.phases[0].schedule
+        placements = map(schedule.placement, range(devices, _MOST_ON_EACH * devices + 1))
+        found = (each for each in placements if each.num_processes == devices)
+        return next(found, Placement.one_each(devices))
 
     @property
     def drains(self) -> bool:
@@ -236,10 +270,10 @@ def with_states(profile: Profile, settings: OptimizerSettings) -> Profile:
     Weights of unknown shapes count as square matrices. Needs no torch for torch's most common optimizers.
     """
     # layers of one kind have many weights of the same shape
-    count = cache(lambda group, weight: _state_bytes(settings, group, weight))
+    counted = cache(lambda group, weight: _state_bytes(settings, group, weight))
 
     def state_of(weight: ProfiledWeight) -> int:
-        return int(count(settings.group_of(weight.name, len(weight.shape)), replace(weight, name="")))
+        return int(counted(settings.group_of(weight.name, len(weight.shape)), replace(weight, name="")))
 
     per_byte = state_of(_SQUARE) // _SQUARE.weight_bytes
 

@@ -19,10 +19,13 @@ class PredictedStage:
 
     Attributes:
         labels: of its first and last layer.
+        backward_s: seconds of B, which leaves `weight_gradient_s` out.
         reading_s: seconds in which it reads data.
-        idle: share of the time in which a device computes nothing.
+        idle: share of the time in which a device computes nothing, with its other stages, if it has any.
         waiting: share of the time in which it neither computes nor reads data.
-        memory_bytes: peak of one device; None if unknown.
+        memory_bytes: peak of one device, with its other stages; None if unknown.
+        weight_gradient_s: seconds of W; 0 if the schedule splits no backwards.
+        process: number of its process, of its replicas' the first.
     """
 
     labels: tuple[str, str]
@@ -36,12 +39,20 @@ class PredictedStage:
     idle: float
     waiting: float
     memory_bytes: int | None
+    weight_gradient_s: float = 0.0
+    process: int = 0
 
     @property
     def work_s(self) -> dict[str, float]:
         """Seconds of each kind of work."""
-        times = (self.forward_s, self.recompute_s, self.backward_s, self.update_s, self.reading_s)
-        return dict(zip(("forward", "recomputation", "backward", "update", "data"), times, strict=True))
+        return {
+            "forward": self.forward_s,
+            "recomputation": self.recompute_s,
+            "backward": self.backward_s,
+            "weight gradient": self.weight_gradient_s,
+            "update": self.update_s,
+            "data": self.reading_s,
+        }
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,7 @@ class Prediction:
     """A pipeline in its steady state.
 
     Attributes:
+        several: True if some process has several stages.
         time_per_minibatch_s: seconds from one minibatch to the next.
         batch_size: samples of a minibatch; None if it is not known.
         link_busy: share of the time in which each link carries activations; the same for gradients.
@@ -62,6 +74,7 @@ class Prediction:
     link_busy: tuple[float, ...]
     sent_bytes: float
     cores_busy: tuple[float, ...] = ()
+    several: bool = False
 
     @property
     def samples_per_s(self) -> float | None:
@@ -81,7 +94,7 @@ class Prediction:
             return "the cores"
         busiest = min(range(len(self.stages)), key=lambda r: self.stages[r].waiting)
         if 1 - self.stages[busiest].waiting >= _BOUND:
-            return f"stage {busiest}"
+            return f"process {self.stages[busiest].process}" if self.several else f"stage {busiest}"
         link = max(range(len(self.link_busy)), key=self.link_busy.__getitem__, default=None)
         if link is not None and self.link_busy[link] >= _BOUND:
             return f"link {link}-{link + 1}"
@@ -104,8 +117,10 @@ def predict(cut: CutProfile, pipeline: SteadyPipeline, memory: Sequence[int | No
         sum(times.duration(r, op) for op in cycle if op.kind is Kind.RECOMPUTATION)
         for r, cycle in enumerate(pipeline.cycles)
     ]
-    took = zip(cut.forward_s, recompute_s, cut.backward_s, times.update, cut.reading_s, strict=True)
-    seen = zip(steady.idle, steady.waiting, memory, strict=True)
+    split = cut.weight_gradient_s if times.weight_gradient else [0.0] * len(cut.stages)
+    backward_s = [both - of_weights for both, of_weights in zip(cut.backward_s, split, strict=True)]
+    took = zip(cut.forward_s, recompute_s, backward_s, times.update, cut.reading_s, strict=True)
+    seen = zip(steady.idle, steady.waiting, memory, split, cut.devices, strict=True)
     labels = [layer.label for layer in cut.profile.layers]
     stages = [
         PredictedStage((labels[layers[0]], labels[layers[-1]]), len(layers), replicas, *seconds, *shares)
@@ -121,11 +136,12 @@ def predict(cut: CutProfile, pipeline: SteadyPipeline, memory: Sequence[int | No
         link_busy=tuple(size / speed / steady.period / n for (size, speed), n in zip(sent, wide, strict=True)),
         sent_bytes=cut.total_sent_bytes,
         cores_busy=steady.cores_busy,
+        several=cut.placement is not None,
     )
 
 
 def stage_times(
-    cut: CutProfile, num_microbatches: int, update_s: Sequence[float], latency_s: float = 0.0
+    cut: CutProfile, num_microbatches: int, update_s: Sequence[float], latency_s: float = 0.0, *, split: bool = False
 ) -> StageTimes:
     """Times of the operations and messages of stages.
 
@@ -134,18 +150,24 @@ def stage_times(
         num_microbatches: N.
         update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
         latency_s: seconds of every message in addition to its transmission.
+        split: True if the schedule splits backwards.
     """
     n, reading = num_microbatches, cut.profile.reading
     forward = [seconds / n for seconds in cut.forward_s]
     messages = cut.message_work_s(n)
-    return StageTimes(
+    weight_gradient = [seconds / n for seconds in cut.weight_gradient_s] if split else []
+    backward = [seconds / n for seconds in cut.backward_s]
+    backward = [both - w for both, w in zip(backward, weight_gradient, strict=True)] if split else backward
+    times = StageTimes(
         forward=[own + work for own, work in zip(forward, messages, strict=True)],
         recomputation=forward,
-        backward=[seconds / n + work for seconds, work in zip(cut.backward_s, messages, strict=True)],
+        backward=[own + work for own, work in zip(backward, messages, strict=True)],
         update=update_s,
         num_microbatches=n,
         latency=[latency_s] * len(cut.sent_bytes),
         transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)],
         inputs=reading.inputs_s / cut.speeds[0],
         targets=reading.targets_s / cut.speeds[-1],
+        weight_gradient=weight_gradient,
     )
+    return times.within(cut.placement)

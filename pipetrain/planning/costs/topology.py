@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.number_range import POSITIVE
+from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.profile.profile import Profile
 from pipetrain.runner.config.schema import TopologyConfig
 from pipetrain.runner.config.settings import Settings
@@ -78,14 +79,22 @@ class Topology:
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """Stages on the devices of a topology, in order; it has at least as many devices as there are replicas."""
+    """Stages on the devices of a topology, in order; it has at least as many devices as there are replicas.
+
+    Attributes:
+        placement: the stages of each device, if some have several, and so no replicas.
+    """
 
     topology: Topology
     replicas: tuple[int, ...]
+    placement: Placement | None = None
 
     @cached_property
     def bounds(self) -> list[tuple[int, int]]:
-        """(first device, first device of the next stage) of each stage."""
+        """(first device, the one after the last) of each stage."""
+        if self.placement is not None:
+            processes = map(self.placement.process_of, range(len(self.replicas)))
+            return [(process, process + 1) for process in processes]
         return list(pairwise(accumulate(self.replicas, initial=0)))
 
     @cached_property
@@ -100,9 +109,15 @@ class DeviceRow:
 
     @cached_property
     def link_bytes_per_s(self) -> list[float]:
-        """Bytes/s of the link after each stage but the last, between the devices farthest from each other."""
+        """Bytes/s of the link after each stage but the last, between the devices farthest from each other.
+
+        Infinite between two stages of one device.
+        """
         ends = pairwise(self.bounds)
-        return [self.topology.bandwidth_between(first, end - 1) for (first, _), (_, end) in ends]
+        return [
+            inf if (first, last) == (begin, end) else self.topology.bandwidth_between(first, end - 1)
+            for (first, last), (begin, end) in ends
+        ]
 
 
 def _workers(settings: TopologyConfig) -> tuple[int, ...]:

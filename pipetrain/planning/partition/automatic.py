@@ -60,12 +60,19 @@ def merge_layers(profile: Profile, starts: Sequence[int]) -> Profile:
                 activation_bytes=sum(profile.layers[i].activation_bytes for i in part),
                 shared_bytes=profile.layers[part.start].shared_bytes,
                 weights=_weights_of([profile.layers[i] for i in part]),
+                weight_gradient_s=_weight_gradient_s([profile.layers[i] for i in part]),
             )
             for part in parts
         ),
         edges=edges,
         shared_weights=renumber_shared(profile.shared_weights, places),
     )
+
+
+def _weight_gradient_s(layers: Sequence[ProfiledLayer]) -> float | None:
+    """Seconds of W of layers that become one; None if those of all are unknown."""
+    known = any(layer.weight_gradient_s is not None for layer in layers)
+    return sum(layer.of_weights_s for layer in layers) if known else None
 
 
 def _weights_of(layers: Sequence[ProfiledLayer]) -> tuple[ProfiledWeight, ...] | None:

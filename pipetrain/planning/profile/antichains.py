@@ -121,6 +121,11 @@ class AntichainStates:
         return self._sums([layer.activation_bytes for layer in self.profile.layers])
 
     @cached_property
+    def put_aside_bytes(self) -> Vector:
+        """Bytes that split backwards of the layers before each state keep from B to W."""
+        return self._sums([layer.put_aside_bytes for layer in self.profile.layers])
+
+    @cached_property
     def entering_bytes(self) -> Vector:
         """Bytes that layers right after a cut keep of its tensors, in addition to their `activation_bytes`."""
         shared = [layer.shared_bytes for layer in self.profile.layers]

@@ -81,6 +81,8 @@ class ProfiledLayer:
         weights: its trainable weights; None if unknown.
         carries_weight: True if a placement vector counts it, which leaves norms out; None if unknown.
         state_bytes: of the optimizer's state of its weights; not part of a file, as it depends on the optimizer.
+        weight_gradient_s: of its backward, the time that gradients of weights take beyond those of inputs; None if
+            unknown.
     """
 
     label: str
@@ -93,6 +95,23 @@ class ProfiledLayer:
     weights: tuple[ProfiledWeight, ...] | None = None
     carries_weight: bool | None = None
     state_bytes: int = 0
+    weight_gradient_s: float | None = None
+
+    @property
+    def of_weights_s(self) -> float:
+        """Seconds of W in a split backward; if they are unknown, half of the backward of a layer with weights."""
+        if not self.trainable_bytes:
+            return 0.0
+        return self.backward_s / 2 if self.weight_gradient_s is None else self.weight_gradient_s
+
+    @property
+    def put_aside_bytes(self) -> int:
+        """Bytes that a split backward of a layer with weights keeps from B to W.
+
+        They are counted as all that its forward keeps, inputs included, and as many as its outputs for the gradients.
+        """
+        kept = self.activation_bytes + self.shared_bytes + self.output_bytes
+        return kept if self.trainable_bytes else 0
 
     @property
     def trainable_bytes(self) -> int:

@@ -24,7 +24,7 @@ from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.runner.partition.run_plan import Plan, Unplanned
 from pipetrain.runner.training.checkpoint.store import home_of, load_progress
-from pipetrain.runner.training.components.pipeline import build_pipeline_rules
+from pipetrain.runner.training.components.pipeline import build_pipeline_rules, build_schedule
 from pipetrain.runner.training.components.weight_traffic import passes_of_run
 from pipetrain.runner.training.settings_diff import changes_since
 
@@ -130,8 +130,9 @@ def with_updates(profile: Profile, settings: Settings, devices: int, *, straight
     """
     if not (pass_s := update_seconds_per_byte(settings, profile)):
         return profile
-    stages = devices if settings.replicas.counts is None else len(settings.replicas.counts)
+    counts = settings.replicas.counts
     try:
+        stages = len(counts) if counts is not None else stages_on(settings, devices)
         rules = [build_pipeline_rules(phase, stages, settings.train.microbatches, None) for phase in settings.phases]
     except ConfigError:
         if straight:
@@ -144,6 +145,11 @@ def with_updates(profile: Profile, settings: Settings, devices: int, *, straight
             replace(layer, backward_s=layer.backward_s + update_s * layer.trainable_bytes) for layer in profile.layers
         ),
     )
+
+
+def stages_on(settings: Settings, devices: int) -> int:
+    """Number of stages of a pipeline without replicas on so many devices."""
+    return sum(map(len, MemoryModel.of(settings).placement(devices).stages_of))
 
 
 def update_seconds_per_byte(settings: Settings, profile: Profile) -> float:
@@ -203,27 +209,30 @@ def _planned(stages: Sequence[Mapping[str, Any]], replicas: Sequence[int] | None
 
 def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) -> list[int]:
     """Device counts to try; a straight pipeline has one stage per device, and at most `most` stages."""
-    topology, stages = settings.topology, wanted.stages
+    topology, stages, on_each = settings.topology, wanted.stages, stages_on(settings, 1)
     if (counts := settings.replicas.counts) is not None:
         _check_counts(counts, wanted)
         check_parts(counts, most)
         return [sum(counts)]
     if stages is None:
         here = _devices_of(topology) or _devices_found(settings)
-        most = here if wanted.replicated else most
+        most = here if wanted.replicated else max(1, most // on_each)
         return [here] if _lists_devices(topology) else list(range(min(2, here, most), min(here, most) + 1))
     if stages > most:
         raise ConfigError(
             f"partition.stages={stages}: the model has {most} parts that can be cut apart; at most {most} stages"
         )
+    schedule = build_schedule(settings.phases[0])
+    schedule.check(stages, settings.train.microbatches)
+    needed = schedule.placement(stages).num_processes
     if topology.devices is None and topology.workers is None:
-        topology = replace(topology, devices=stages)
-    if (devices := _devices_of(topology)) not in (None, stages):
+        topology = replace(topology, devices=needed)
+    if (devices := _devices_of(topology)) not in (None, needed):
+        takes = "each stage takes one" if needed == stages else f"the stages take {needed}"
         raise ConfigError(
-            f"partition.stages={stages}: `topology` has {devices} devices, and each stage takes one; leave one of the "
-            "two out"
+            f"partition.stages={stages}: `topology` has {devices} devices, and {takes}; leave one of the two out"
         )
-    return [stages]
+    return [needed]
 
 
 def _check_counts(counts: Sequence[int], wanted: AutoPartition) -> None:
@@ -284,7 +293,8 @@ def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: lis
     number, replicated = len(best.stages), best.num_devices > len(best.stages)
     chosen = f", of {counts[0]} to {counts[-1]} the best" if len(counts) > 1 else ""
     copies = f" with {best.replicas} replicas on {best.num_devices} devices" if replicated else ""
-    stages = f"{number} stage{'s' if number > 1 else ''}{copies}{chosen}"
+    placed = "" if best.placement is None else f" in {best.num_devices} processes"
+    stages = f"{number} stage{'s' if number > 1 else ''}{copies}{placed}{chosen}"
     where = f", cut before layer{'s' if len(cuts) > 1 else ''} {', '.join(map(str, cuts))}" if cuts else ""
     full, alone = (1000 * each for each in (best.time_per_minibatch_s, best.single_device_time_s))
     return (

@@ -26,6 +26,7 @@ from pipetrain.runner.training.components.pipeline import (
     build_partition_rule,
     build_pipeline_rules,
     build_recompute_segments,
+    placement_of,
 )
 from pipetrain.runner.training.components.pipeline_checks import unfilled
 from pipetrain.runner.training.components.weight_traffic import passes_of_run
@@ -78,8 +79,11 @@ class ProfiledRun:
             replicas = built.plan.replicas or (1,) * len(stages)
         else:
             stages, replicas = _laid_out(settings, build_partition_rule(settings), profile)
-        topology = _checked_topology(settings, profile, sum(replicas))
-        cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology)
+        placement = placement_of(settings, len(stages)) if max(replicas) == 1 else None
+        placement = placement if placement is not None and placement.several else None
+        devices = sum(replicas) if placement is None else placement.num_processes
+        topology = _checked_topology(settings, profile, devices)
+        cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology, placement)
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
 
@@ -100,14 +104,14 @@ class ProfiledRun:
         schedules = [self._rules(phase).schedule for phase in phases]
         return [
             *self.cut.profile.notes,
-            *core_notes(self.settings, self.cut.profile, sum(self.cut.replicas)),
+            *core_notes(self.settings, self.cut.profile, self.cut.num_devices),
             *unfilled(schedules, stages, self.settings.train),
         ]
 
     def memory(self, phase: int) -> list[int]:
         """The peak of a device of each stage in bytes, in the phase of this index."""
         rules = MemoryModel.of(self.settings, self.segments).phases[phase]
-        return MemoryModel((rules,)).pipeline_bytes(self.cut.replicas, self.cut.stage_sizes)
+        return MemoryModel((rules,)).pipeline_bytes(self.cut.replicas, self.cut.stage_sizes, self.cut.placement)
 
     def _rules(self, phase: PhaseSettings) -> PipelineRules:
         replicas, n = replace(self.settings.replicas, counts=self.cut.replicas), self.settings.train.microbatches
@@ -127,10 +131,13 @@ class ProfiledRun:
         moved = zip(passes_of_run(self.settings, rules), self.cut.trainable_bytes, self.cut.speeds, strict=True)
         pass_s = update_seconds_per_byte(self.settings, self.cut.profile)
         update_s = [passes * size * pass_s / speed for passes, size, speed in moved]
-        times = stage_times(self.cut, rules.num_microbatches, update_s, self.settings.topology.latency_s)
+        latency_s, split = self.settings.topology.latency_s, rules.schedule.splits_backward
+        times = stage_times(self.cut, rules.num_microbatches, update_s, latency_s, split=split)
         cycles, overlap = [rules.steady_cycle(r) for r in range(rules.num_stages)], self.settings.planner.overlap
         ties = [*self.cut.ties, *self._awaited(rules)]
-        return SteadyPipeline(cycles, times, self.cut.replicas, self.cut.averaging_s, ties, overlap, self.segments)
+        return SteadyPipeline(
+            cycles, times, self.cut.replicas, self.cut.averaging_s, ties, overlap, self.segments, rules.steady_orders()
+        )
 
     def _awaited(self, rules: PipelineRules) -> list[tuple[Sequence[int], float]]:
         """All stages, if clipping or loss scaling has each update wait for the gradients of all."""

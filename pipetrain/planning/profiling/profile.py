@@ -1,6 +1,5 @@
 """The profile of a configured model, measured or read from a file."""
 
-import contextlib
 import functools
 import json
 import statistics
@@ -35,7 +34,7 @@ from pipetrain.runner.training.components.data import Data, build_data
 from pipetrain.runner.training.components.loss import build_loss
 from pipetrain.runner.training.components.machine import device_at, device_of
 from pipetrain.runner.training.components.model import build_model
-from pipetrain.runner.training.components.pipeline import build_partition_rule, build_schedule
+from pipetrain.runner.training.components.pipeline import build_partition_rule, placement_of
 from pipetrain.runner.training.provenance import machine, occasion
 
 _profiles: dict[str, Profile] = {}
@@ -177,13 +176,7 @@ def _processes(settings: Settings) -> int:
     options = settings.partition.options
     cuts = options.get("boundaries", options.get("ppv"))
     stages = options.get("stages") or (len(cuts) + 1 if isinstance(cuts, list) else None)
-    if not isinstance(stages, int):
-        return usable_cores()
-    with contextlib.suppress(ConfigError):  # which a run raises
-        schedule = build_schedule(settings.phases[0])
-        schedule.check(stages, settings.train.microbatches)
-        return schedule.placement(stages).num_processes
-    return stages
+    return placement_of(settings, stages).num_processes if isinstance(stages, int) else usable_cores()
 
 
 def _measured_again(settings: Settings) -> dict[str, Any]:

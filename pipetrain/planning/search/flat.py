@@ -23,7 +23,9 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
     outputs = np.where(states.follows, states.sent_bytes[np.newaxis, :], 0.0)
     activations = states.between(states.activation_bytes) + entering
     weights = states.stage_weight_bytes, states.stage_trainable_bytes, states.stage_state_bytes
-    return memory.stage_bytes(place, StageSizes(*weights, activations, entering, inputs, outputs, gradients))
+    put_aside = states.between(states.put_aside_bytes)
+    sizes = StageSizes(*weights, activations, entering, inputs, outputs, gradients, put_aside)
+    return memory.stage_bytes(place, sizes)
 
 
 def even_rows(devices: int, most: int) -> Iterator[tuple[int, ...]]:

@@ -60,7 +60,8 @@ class Comparison:
         yield from text_table(heads, map(self._row, self.rows), "<<>>>>>")
         yield ""
         yield from self._stages()
-        yield f"minibatches in flight: {self.best.in_flight}"
+        if self.best.placement is None:
+            yield f"minibatches in flight: {self.best.in_flight}"
 
     def samples_per_s(self, plan: PipelinePlan) -> float:
         """Predicted throughput, in samples per second."""
@@ -69,7 +70,8 @@ class Comparison:
     def sent_per_sample(self, plan: PipelinePlan) -> float:
         """Bytes that all devices together send for each sample."""
         stages, replicas = tuple(s.layers for s in plan.stages), tuple(s.replicas for s in plan.stages)
-        return CutProfile(self.profile, stages, replicas, self.topology).total_sent_bytes / self.batch_size
+        cut = CutProfile(self.profile, stages, replicas, self.topology, plan.placement)
+        return cut.total_sent_bytes / self.batch_size
 
     def _row(self, row: ComparedPlan) -> list[str]:
         plan = row.plan
@@ -89,14 +91,18 @@ class Comparison:
         for r, stage in enumerate(self.best.stages):
             ends = (stage.layers[0], stage.layers[-1]) if len(stage.layers) > 1 else stage.layers
             labels = " to ".join(shortened(self.profile.layers[layer].label, _WIDTH) for layer in ends)
-            costs = (str(stage.replicas), seconds(stage.time_s), size_of(stage.memory_bytes))
+            device = str(stage.replicas if stage.process is None else stage.process)
+            costs = (device, seconds(stage.time_s), size_of(stage.memory_bytes))
             rows.append((str(r), ranges(stage.layers), labels, *costs))
-        heads = ("stage", "layers", "", "replicas", "time per minibatch", "memory")
+        device = "replicas" if self.best.placement is None else "process"
+        heads = ("stage", "layers", "", device, "time per minibatch", "memory")
         return text_table(heads, both_ends(rows, "stages, in plan.json"), "><<>>>")
 
 
 def shape(plan: PipelinePlan) -> str:
     """The replicas of each stage; `straight` if no stage has several and there are many stages."""
+    if plan.placement is not None:
+        return f"{len(plan.stages)} stages, {plan.num_devices} processes"
     if len(plan.stages) > 1 and plan.num_devices == len(plan.stages) and len(plan.replicas) > _WIDTH:
         return f"straight, {len(plan.stages)} stages"
     return shortened(plan.replicas, _WIDTH)
@@ -172,7 +178,8 @@ def _times(panel: "Axes", comparison: Comparison) -> None:
 
 
 def _memory(panel: "Axes", comparison: Comparison) -> None:
-    row = DeviceRow(comparison.topology, tuple(stage.replicas for stage in comparison.best.stages))
+    best = comparison.best
+    row = DeviceRow(comparison.topology, tuple(stage.replicas for stage in best.stages), best.placement)
     limits = row.memory_bytes if inf not in row.memory_bytes else []
     kept = [stage.memory_bytes for stage in comparison.best.stages]
     unit, size = unit_of(max(*kept, *limits, 0.0))

@@ -97,6 +97,8 @@ def to_json(every: Sequence[Case]) -> list[dict[str, Any]]:
     ]
 
 
+_IF_USED = {"recomputation": "recompute", "weight gradient": "weights"}
+"""Kinds of work that some pipelines lack -> their heads."""
 _LONGEST = 30
 """Characters of a layer's name."""
 
@@ -139,16 +141,17 @@ def _cells(prediction: Prediction, *, per_sample: bool) -> list[str]:
 def stage_table(prediction: Prediction) -> Iterator[str]:
     """A row for each stage; of many the first and last."""
     stages = prediction.stages
-    recomputes = any(stage.recompute_s for stage in stages)
-    times = {kind: kind for kind in stages[0].work_s if recomputes or kind != "recomputation"}
-    times |= {"recomputation": "recompute"} if recomputes else {}
+    unused = {kind for kind in _IF_USED if not any(stage.work_s[kind] for stage in stages)}
+    times = {kind: _IF_USED.get(kind, kind) for kind in stages[0].work_s if kind not in unused}
     links = [*(f"{busy:.1%} busy" for busy in prediction.link_busy), ""]
     rows: list[Row] = [
-        (str(r), *_stage_cells(stage, list(times)), link)
+        (str(r), *([str(stage.process)] if prediction.several else []), *_stage_cells(stage, list(times)), link)
         for r, (stage, link) in enumerate(zip(stages, links, strict=True))
     ]
-    heads = ("stage", "layers", "", "replicas", *times.values(), "idle", "memory", "link behind it")
-    yield from text_table(heads, both_ends(rows, "stages"), ">><>" + ">" * len(times) + ">>>")
+    process = ("process",) if prediction.several else ()
+    heads = ("stage", *process, "layers", "", "replicas", *times.values(), "idle", "memory", "link behind it")
+    aligned = ">" * len(process) + ">><>" + ">" * len(times) + ">>>"
+    yield from text_table(heads, both_ends(rows, "stages"), aligned)
     if hosts := prediction.cores_busy:
         yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
 

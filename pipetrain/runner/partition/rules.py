@@ -11,7 +11,9 @@ from pipetrain.engine.errors import ConfigError, check_whole, is_whole
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.cuts import balanced_cuts, unit_starts
 from pipetrain.engine.models.ties import tied_weights
+from pipetrain.engine.schedules.placement import Placement
 from pipetrain.runner.partition.estimate import LayerCost, WeightPasses
+from pipetrain.runner.partition.process_cuts import process_balanced_cuts
 
 Pairs = Sequence[tuple[int, int]]
 """Pairs (i, j), i < j, of layers."""
@@ -45,10 +47,12 @@ class Even(PartitionRule):
 
     Attributes:
         replicas: number of processes that share the minibatches of each stage, and so its time; (): one each.
+        placement: the stages of each process, if some have several: the slowest process then counts.
     """
 
     stages: int
     replicas: tuple[int, ...] = ()
+    placement: Placement | None = None
     name: ClassVar[str] = "even"
 
     @override
@@ -61,7 +65,10 @@ class Even(PartitionRule):
             return unit_starts(len(chain), glued)[1:]
         counts = self.replicas or (1,) * self.stages
         by_stage = [[cost.at(each) / n for cost in costs] for each, n in zip(passes(self.stages), counts, strict=True)]
-        return balanced_cuts(by_stage, glued, [cost.parameters > 0 for cost in costs])
+        weighted = [cost.parameters > 0 for cost in costs]
+        if self.placement is not None:
+            return process_balanced_cuts(by_stage, self.placement, glued, weighted)
+        return balanced_cuts(by_stage, glued, weighted)
 
 
 def _room(chain: LayerChain, glued: Pairs, most: int) -> str:

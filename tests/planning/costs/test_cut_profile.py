@@ -1,9 +1,12 @@
 """What the stages of a cut profile compute, send and average."""
 
 from dataclasses import replace
+from itertools import pairwise
+from math import inf
 
 import pytest
 
+from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.topology import Device, Topology
 from pipetrain.planning.profile.profile import MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight
@@ -79,6 +82,34 @@ def test_replicas_across_machines_average_at_the_speed_between_them():
     parts = profile(*(layer(name, weight_bytes=1000) for name in "abc"))
     cut = CutProfile(parts, ((0,), (1,), (2,)), (1, 2, 1), topology(2, 2))
     assert cut.averaging_s == pytest.approx([0.0, 1000 / 1e6, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("placement", "speeds", "sent"),
+    [(Placement.looped(4, 2), [1e9] * 3, 3), (Placement.v_shaped(4), [1e9, inf, 1e9], 2)],
+)
+def test_messages_within_a_device_cost_nothing(placement, speeds, sent):
+    parts = replace(profile(*map(layer, "abcd")), message_work=MessageCpuTime(0.5, 0.0))
+    devices = Topology((2,), (1e9,), (Device(1.0), Device(0.5)), cores=2)
+    cut = CutProfile(parts, ((0,), (1,), (2,), (3,)), (1,) * 4, devices, placement)
+    assert cut.row.link_bytes_per_s == speeds
+    assert cut.total_sent_bytes == 2 * 10 * sent
+    assert cut.message_work_s(1) == [0.5 * sum(each < inf for each in ends) for ends in pairwise([inf, *speeds, inf])]
+    assert (cut.num_devices, cut.devices) == (2, [placement.process_of(r) for r in range(4)])
+    assert cut.forward_s == [1.0 if placement.process_of(r) == 0 else 2.0 for r in range(4)]
+    assert cut.cores_s == pytest.approx(sum(cut.forward_s + cut.backward_s) / 2)
+
+
+def test_tied_stages_of_one_device_exchange_nothing():
+    tied = replace(profile(*map(layer, "abcd")), shared_weights=(SharedWeight((0, 3), 100),))
+    stages, ones = ((0,), (1,), (2,), (3,)), (1,) * 4
+    alone, apart = (
+        CutProfile(tied, stages, ones, topology(2, bandwidth=(1e9,)), placement)
+        for placement in (Placement.v_shaped(4), Placement.looped(4, 2))
+    )
+    assert [seconds for _, seconds in alone.ties] == [0.0]
+    assert [seconds for _, seconds in apart.ties] == pytest.approx([100 / 1e9])
+    assert apart.total_sent_bytes - alone.total_sent_bytes == 2 * 10 + 2 * 100
 
 
 def test_stages_sharing_cores_work_on_messages_of_both_links():

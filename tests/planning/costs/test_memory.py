@@ -26,8 +26,16 @@ from pipetrain.engine.program.weight_reads import WeightRead
 from pipetrain.engine.schedules.base import Family
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.engine.schedules.zero_bubble import ZBH1
 from pipetrain.engine.weights.statistic import UpdateAverage
-from pipetrain.planning.costs.memory import MemoryModel, StagePlace, StageSizes, with_states
+from pipetrain.planning.costs.memory import (
+    MemoryModel,
+    MemoryRules,
+    StagePlace,
+    StageSizes,
+    split_in_flight,
+    with_states,
+)
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer, ProfiledWeight
 from pipetrain.runner.config.composition import composed
 from pipetrain.runner.partition.shared_weight import SharedWeight
@@ -231,6 +239,18 @@ def test_message_in_each_direction_takes_memory_until_it_has_arrived():
     assert more("gpipe", microbatches=4) == 4 / 4
     assert more("timeprest", microbatches=2) == 4  # the gradients of a whole minibatch
     assert more("gpipe", microbatches=4, recompute=True) == (4 + 8) / 4
+
+
+@pytest.mark.parametrize(("r", "most"), [(0, 3), (1, 2), (2, 1)])
+def test_stage_keeps_what_waits_for_gradients_of_weights(r, most):
+    """Of ZB-H1: with three stages and four microbatches, stage r starts each W r backwards later."""
+    assert max(before for before, _ in split_in_flight(ZBH1(), r, 3, 4)) == most
+    assert max(after for _, after in split_in_flight(ZBH1(), r, 3, 4)) == r + 1
+    model = MemoryModel((MemoryRules(4, ZBH1(), lambda _: 1, lambda _: 0),))
+    sizes = replace(SIZES, put_aside=40.0)
+    peaks = [3 * 12 / 4, (2 * 12 + 1 * 40) / 4, (1 * 12 + 2 * 40) / 4]
+    others = [(2 * 12 + 1 * 40) / 4, (1 * 12 + 2 * 40) / 4, 3 * 40 / 4]
+    assert model.stage_bytes(StagePlace.row((1,) * 3)[r], sizes) == 200.0 + max(peaks[r], others[r])
 
 
 def test_average_of_weights_is_one_more_set():

@@ -2,11 +2,17 @@
 
 import pytest
 
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.methods.naive_async import NaiveAsync
 from pipetrain.engine.program.pipeline_graph import SteadyPipeline
 from pipetrain.engine.schedules.gpipe import GPipe
+from pipetrain.engine.schedules.interleaved import InterleavedContinuous1F1B
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.engine.schedules.placement import Placement
+from pipetrain.engine.schedules.zero_bubble import ZBH1
 from pipetrain.planning.costs.cut_profile import CutProfile
+from pipetrain.planning.costs.memory import MemoryModel, MemoryRules
 from pipetrain.planning.costs.prediction import predict, stage_times
 from pipetrain.planning.costs.topology import Topology
 from pipetrain.planning.profile.profile import LoaderTime, MessageCpuTime, Profile, ProfiledLayer
@@ -58,6 +64,43 @@ def test_slow_link_limits_the_rate_of_a_filled_pipeline():
 def test_latency_counts_for_every_message():
     slow, fast = (prediction(GPipe(), N=2, bandwidth=1e30, latency_s=each) for each in (0.25, 0.0))
     assert slow.time_per_minibatch_s - fast.time_per_minibatch_s == pytest.approx(2 * 0.25)
+
+
+def test_process_with_several_stages_takes_their_sum_and_holds_their_memory():
+    layers = tuple(ProfiledLayer(f"l{i}", f, 2 * f, 8, 100, 5) for i, f in enumerate((3.0, 1.0, 1.0, 1.0)))
+    profile = Profile(layers, ((0, 1), (1, 2), (2, 3)), batch_size=12)
+    placement, stages = Placement.looped(4, 2), ((0,), (1,), (2,), (3,))
+    cut = CutProfile(profile, stages, (1,) * 4, Topology((2,), (1e30,)), placement)
+    rules = PipelineRules(InterleavedContinuous1F1B(), NaiveAsync(), 4, 8)
+    cycles = [rules.steady_cycle(r) for r in range(4)]
+    times = stage_times(cut, 8, [0.5] * 4)
+    pipeline = SteadyPipeline(cycles, times, (1,) * 4, [0.0] * 4, orders=rules.steady_orders())
+    model = MemoryModel((MemoryRules(8, rules.schedule, lambda _: 1, lambda _: 0),))
+    found = predict(cut, pipeline, model.pipeline_bytes((1,) * 4, cut.stage_sizes, placement))
+    assert found.bound == "process 0"
+    assert found.time_per_minibatch_s == pytest.approx(3 * (3 + 1) + 2 * 0.5)
+    assert [stage.idle for stage in found.stages] == pytest.approx([0.0, 1 - 7 / 13] * 2)
+    assert [stage.process for stage in found.stages] == [0, 1, 0, 1]
+    own = model.pipeline_bytes((1,) * 4, cut.stage_sizes)
+    assert [stage.memory_bytes for stage in found.stages] == pytest.approx(
+        [own[0] + own[2], own[1] + own[3]] * 2, abs=1
+    )
+
+
+def test_split_backward_counts_gradients_of_weights_apart():
+    layers = (
+        ProfiledLayer("a", 1.0, 2.0, 8, 100, 5),
+        ProfiledLayer("b", 1.0, 2.0, 8, 0, 5),
+        ProfiledLayer("c", 1.0, 2.0, 8, 100, 5, weight_gradient_s=0.5),
+    )
+    cut = CutProfile(Profile(layers, ((0, 1), (1, 2))), ((0, 1), (2,)), (1, 1), Topology((2,), (1e30,)))
+    times = stage_times(cut, 2, [0.0] * 2, split=True)
+    assert times.weight_gradient == [0.5, 0.25]  # of a microbatch: half of the backward, where nothing is known
+    assert times.backward == [1.5, 0.75]
+    pipeline = SteadyPipeline([ZBH1().steady_cycle(r, 2, 2) for r in range(2)], times, (1, 1), [0.0] * 2)
+    stages = predict(cut, pipeline, [None] * 2).stages
+    assert [(stage.backward_s, stage.weight_gradient_s) for stage in stages] == [(3.0, 1.0), (1.5, 0.5)]
+    assert stage_times(cut, 2, [0.0] * 2).backward == [2.0, 1.0]
 
 
 def test_message_work_counts_in_every_operation_on_shared_cores():

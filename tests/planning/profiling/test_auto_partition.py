@@ -97,6 +97,23 @@ def test_updates_of_a_method_move_the_cut(tmp_path, stored, monkeypatch):
     assert cut("pipemare", 1e9, update_gigabytes_per_s=25) == cut("pipemare")
 
 
+INTERLEAVED = {"_target_": "pipetrain.engine.schedules.interleaved.Interleaved1F1B"}
+
+
+def test_processes_with_several_stages_are_as_fast_as_can_be(tmp_path, stored):
+    changes = {"schedule": INTERLEAVED, "train": {"microbatches": 2}}
+    run = prepared(tmp_path, stored, 4, **changes)
+    seconds = [stage.estimated_seconds for stage in run.plan.stages]
+    assert max(seconds[0] + seconds[2], seconds[1] + seconds[3]) == pytest.approx(0.009)
+    (account,) = [note for note in run.notes if note.startswith("partition=auto")]
+    assert "4 stages in 2 processes, cut before layers" in account
+    assert ProfiledRun.of(chosen(stored, 4, **changes)).cut.num_devices == 2
+    with pytest.raises(ConfigError, match=r"partition.stages=3: .* partition.stages=2 or 4 works"):
+        prepared(tmp_path, stored, 3, **changes)
+    with pytest.raises(ConfigError, match="`topology` has 4 devices, and the stages take 2"):
+        prepared(tmp_path, stored, 4, topology={"devices": 4}, **changes)
+
+
 def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
     monkeypatch.setattr(auto_partition, "usable_cores", lambda: 2)
     (note,) = [note for note in prepared(tmp_path, stored, 3).notes if note.startswith("3 processes on 2 cores: ")]

@@ -12,7 +12,7 @@ from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.weight_units import weight_units
 from pipetrain.engine.program.custom_schedule import check_attributes, check_custom_schedule
 from pipetrain.engine.program.recomputation import RecomputeSegments
-from pipetrain.engine.schedules import Schedule
+from pipetrain.engine.schedules import Placement, Schedule
 from pipetrain.runner.config.choices import names_of_family
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
@@ -36,9 +36,22 @@ def build_partition_rule(settings: Settings) -> Any:
     rule = settings.partition.build()
     if not any(callable(getattr(rule, name, None)) for name in ("cuts", "plan_of")):
         raise settings.partition.wrong_type_error(rule, "a partition rule")
+    if not isinstance(rule, Even):
+        return rule
     counts = settings.replicas.counts or ()
-    # another count of stages is refused with the schedule, by name
-    return replace(rule, replicas=counts) if isinstance(rule, Even) and len(counts) == rule.stages else rule
+    if len(counts) == rule.stages:  # another count of stages is refused with the schedule, by name
+        return replace(rule, replicas=counts)
+    placement = placement_of(settings, rule.stages)
+    return replace(rule, placement=placement) if placement.several else rule
+
+
+def placement_of(settings: Settings, num_stages: int) -> Placement:
+    """The stages of each process, which have no replicas; one each if the schedule cannot run on so many stages."""
+    with contextlib.suppress(ConfigError):  # which a run raises
+        schedule = build_schedule(settings.phases[0])
+        schedule.check(num_stages, settings.train.microbatches)
+        return schedule.placement(num_stages)
+    return Placement.one_each(num_stages)
 
 
 def build_phases(
