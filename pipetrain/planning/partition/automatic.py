@@ -61,6 +61,7 @@ def merge_layers(profile: Profile, starts: Sequence[int]) -> Profile:
                 shared_bytes=profile.layers[part.start].shared_bytes,
                 weights=_weights_of([profile.layers[i] for i in part]),
                 weight_gradient_s=_weight_gradient_s([profile.layers[i] for i in part]),
+                put_aside=_put_aside([profile.layers[i] for i in part]),
             )
             for part in parts
         ),
@@ -73,6 +74,12 @@ def _weight_gradient_s(layers: Sequence[ProfiledLayer]) -> float | None:
     """Seconds of W of layers that become one; None if those of all are unknown."""
     known = any(layer.weight_gradient_s is not None for layer in layers)
     return sum(layer.of_weights_s for layer in layers) if known else None
+
+
+def _put_aside(layers: Sequence[ProfiledLayer]) -> int | None:
+    """Bytes that split backwards of layers that become one keep; None if those of all are unknown."""
+    known = any(layer.put_aside is not None for layer in layers)
+    return sum(layer.put_aside_bytes for layer in layers) if known else None
 
 
 def _weights_of(layers: Sequence[ProfiledLayer]) -> tuple[ProfiledWeight, ...] | None:

@@ -83,6 +83,7 @@ class ProfiledLayer:
         state_bytes: of the optimizer's state of its weights; not part of a file, as it depends on the optimizer.
         weight_gradient_s: of its backward, the time that gradients of weights take beyond those of inputs; None if
             unknown.
+        put_aside: bytes that a split backward keeps from B to W; None if unknown.
     """
 
     label: str
@@ -96,6 +97,7 @@ class ProfiledLayer:
     carries_weight: bool | None = None
     state_bytes: int = 0
     weight_gradient_s: float | None = None
+    put_aside: int | None = None
 
     @property
     def of_weights_s(self) -> float:
@@ -106,10 +108,12 @@ class ProfiledLayer:
 
     @property
     def put_aside_bytes(self) -> int:
-        """Bytes that a split backward of a layer with weights keeps from B to W.
+        """Bytes that a split backward keeps from B to W.
 
-        They are counted as all that its forward keeps, inputs included, and as many as its outputs for the gradients.
+        If they are unknown they count, in a layer with weights, as what its forward keeps and the size of its outputs.
         """
+        if self.put_aside is not None:
+            return self.put_aside
         kept = self.activation_bytes + self.shared_bytes + self.output_bytes
         return kept if self.trainable_bytes else 0
 

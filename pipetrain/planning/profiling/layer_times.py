@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from pipetrain.engine.arithmetic import ComputeOptions, switched, torch_threads
 from pipetrain.engine.data.minibatches import split
@@ -49,6 +50,7 @@ class Measuring:
         repeats: timed passes, whose median counts.
         seed: key of all random draws.
         deterministic, tf32: see `switched`.
+        splits: True to measure the parts of a split backward, too, which takes as many passes again.
     """
 
     loss: Loss
@@ -60,11 +62,17 @@ class Measuring:
     seed: int = 0
     deterministic: bool = False
     tf32: bool | None = None
+    splits: bool = False
+
+    @property
+    def whole_passes(self) -> int:
+        """Number of passes with a whole backward, including warm-ups."""
+        return WARM_UPS + self.repeats
 
     @property
     def passes(self) -> int:
         """Number of passes through the model, including warm-ups."""
-        return WARM_UPS + self.repeats
+        return self.whole_passes * (2 if self.splits else 1)
 
 
 class MeasuredModel(NamedTuple):
@@ -83,7 +91,8 @@ def measured_model(
     and memory that the previous pass has freed, as in a stage's process. The layers are copies: neither weights,
     buffers nor random state change. Times are in seconds, sizes in bytes, both of the whole minibatch. The activations
     of a layer are the tensors that autograd saves for its backward, without weights; one that several layers save
-    counts at the first of them.
+    counts at the first of them. W of a split backward takes what a backward takes longer than one without gradients of
+    weights.
 
     Args:
         chain: the model.
@@ -122,6 +131,9 @@ def _measured(chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Cal
         tuple(tensor.to(how.device) for tensor in split(tensors, how.num_microbatches)[0]) for tensors in minibatch
     )
     for number in range(how.passes):
+        whole = number < how.whole_passes
+        if not whole:
+            copied.module.requires_grad_(requires_grad=False)
         tensors, counted = inputs, set[int]()
         for layer in layers:
             layer.prepare(tensors, counted, measures=number == 0)
@@ -130,9 +142,10 @@ def _measured(chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Cal
             counted = layer.counted
         gradients: Sequence[Tensor] = []
         for layer in reversed(layers):
-            with _timing(how.device, layer.backward_s):
+            with _timing(how.device, layer.backward_s if whole else layer.without_weights_s):
                 gradients = layer.backward(gradients)
-        updated_bytes = _update(copied.module, how.device, update_s)
+        if whole:
+            updated_bytes = _update(copied.module, how.device, update_s)
         tick()
     share = len(minibatch[0][0]) / len(inputs[0])  # a minibatch relative to the measured microbatch
     speed = _PASSES_OF_SGD * updated_bytes / statistics.median(update_s[WARM_UPS:]) if updated_bytes else None
@@ -168,6 +181,7 @@ class _Layer:
 
     Attributes:
         forward_s, backward_s: of each pass.
+        without_weights_s: of each backward without gradients of weights.
         counted: the storages of its outputs whose bytes it or a layer before it has counted.
     """
 
@@ -185,9 +199,12 @@ class _Layer:
         self._outputs: Tensors = ()
         self._saved: SavedTensors | None = None
         self._output_bytes = self._activation_bytes = self._shared_bytes = 0
+        self._put_aside_bytes: int | None = None
+        self._hookable = not how.arithmetic.compiled
         self.counted: set[int] = set()
         self.forward_s: list[float] = []
         self.backward_s: list[float] = []
+        self.without_weights_s: list[float] = []
 
     def prepare(self, inputs: Tensors, counted: set[int], *, measures: bool) -> None:
         """Takes the inputs of the next forward, some of whose storages are counted already."""
@@ -198,12 +215,15 @@ class _Layer:
 
     def forward(self, number: int, targets: Tensors) -> Tensors:
         """The outputs of pass `number`, detached."""
-        with self._saved.hooks() if self._saved else nullcontext():
+        parts = _SplitParts(self._module) if self._saved and self._hookable else None
+        with self._saved.hooks() if self._saved else nullcontext(), parts or nullcontext():
             arrived, self._input_gradients = non_leaf_inputs(self._inputs, self._floating)
             returned: Tensors = self._module(*arrived, microbatch=(number, 0))
             self._outputs = returned if self._loss is None else (self._loss(*returned, *targets),)
         if self._saved:
             self._count(self._saved, returned)
+        if parts:
+            self._put_aside_bytes = parts.put_aside_bytes
         return tuple(output.detach() for output in returned)
 
     def _count(self, saved: SavedTensors, outputs: Tensors) -> None:
@@ -229,12 +249,48 @@ class _Layer:
 
     def costs(self, share: float) -> ProfiledLayer:
         """Costs of a minibatch that is `share` times the measured inputs."""
+        backward_s = statistics.median(self.backward_s[WARM_UPS:])
+        weights_s = None
+        if self.without_weights_s:
+            weights_s = share * max(0.0, backward_s - statistics.median(self.without_weights_s[WARM_UPS:]))
         return ProfiledLayer(
             label=self._label,
             forward_s=share * statistics.median(self.forward_s[WARM_UPS:]),
-            backward_s=share * statistics.median(self.backward_s[WARM_UPS:]),
+            backward_s=share * backward_s,
             output_bytes=round(share * self._output_bytes),
             weight_bytes=sum(weight.nbytes for weight in self._weights.values()),
             activation_bytes=round(share * self._activation_bytes),
             shared_bytes=round(share * self._shared_bytes),
+            weight_gradient_s=weights_s,
+            put_aside=None if self._put_aside_bytes is None else round(share * self._put_aside_bytes),
         )
+
+
+_SPLIT = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding)
+"""Modules whose gradients of weights a split backward leaves for W."""
+
+
+class _SplitParts:
+    """The modules of a layer that a split backward splits, while a forward runs."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._parts = [each for each in layer.modules() if isinstance(each, _SPLIT) and each.weight.requires_grad]
+        self._inputs: dict[int, int] = {}
+        self._outputs_bytes = 0
+        self._handles: list[RemovableHandle] = []
+
+    @property
+    def put_aside_bytes(self) -> int:
+        """Bytes of their inputs, and of the gradients of their outputs."""
+        return sum(self._inputs.values()) + self._outputs_bytes
+
+    def __enter__(self) -> None:
+        self._handles = [part.register_forward_hook(self._count) for part in self._parts]
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _count(self, _part: nn.Module, inputs: Tensors, output: Tensor) -> None:
+        self._inputs |= {tensor.untyped_storage().data_ptr(): tensor.nbytes for tensor in inputs}
+        self._outputs_bytes += output.nbytes

@@ -34,7 +34,7 @@ from pipetrain.runner.training.components.data import Data, build_data
 from pipetrain.runner.training.components.loss import build_loss
 from pipetrain.runner.training.components.machine import device_at, device_of
 from pipetrain.runner.training.components.model import build_model
-from pipetrain.runner.training.components.pipeline import build_partition_rule, placement_of
+from pipetrain.runner.training.components.pipeline import build_partition_rule, build_schedule, placement_of
 from pipetrain.runner.training.provenance import machine, occasion
 
 _profiles: dict[str, Profile] = {}
@@ -67,7 +67,7 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
     targets = (settings.model.target, settings.dataset.target, settings.loss)
     if any(each.path.startswith(OBJECT) for each in targets):  # which two objects may share
         return _new_profile(settings, data, chain, how)
-    switches = how.deterministic, how.tf32, settings.planner.bandwidth, given_bytes_per_s()
+    switches = how.deterministic, how.tf32, how.splits, settings.planner.bandwidth, given_bytes_per_s()
     key = repr((settings.model, settings.dataset, settings.loss, settings.train.batch_size, computation(how), switches))
     if key not in _profiles:
         _profiles[key] = _new_profile(settings, data, chain, how)
@@ -163,7 +163,15 @@ def _measuring(settings: Settings, data: Data) -> Measuring:
         seed=settings.seed,
         deterministic=settings.deterministic,
         tf32=settings.train.tf32,
+        splits=_splits_backward(settings),
     )
+
+
+def _splits_backward(settings: Settings) -> bool:
+    try:
+        return any(build_schedule(phase).splits_backward for phase in settings.phases)
+    except ConfigError:  # which a run raises
+        return False
 
 
 def _processes(settings: Settings) -> int:

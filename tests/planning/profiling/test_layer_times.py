@@ -56,6 +56,36 @@ def test_forward_and_backward_times_go_to_their_layers():
     assert [layer.label for layer in (first, second, third)] == ["0:Linear", "1:Sleeper", "2:Sleeper"]
 
 
+class SleepsForWeights(nn.Module):
+    """Takes its time where its weight has a gradient."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.seconds = seconds
+
+    def forward(self, x):
+        return x * (Slow.apply(self.weight, (0.0, self.seconds)) if self.weight.requires_grad else self.weight)
+
+
+def test_gradients_of_weights_are_timed_apart_where_backwards_are_split():
+    model = nn.Sequential(nn.Linear(3, 2), Sleeper(0.0, 0.05), SleepsForWeights(0.1))
+    first, second, third = measured(chain_of(model), torch.ones(4, 3), splits=True)
+    assert third.weight_gradient_s == pytest.approx(0.1, abs=0.03)
+    assert third.backward_s >= 0.1
+    assert second.weight_gradient_s < 0.03
+    assert first.weight_gradient_s == pytest.approx(first.backward_s, abs=0.01)  # data needs no gradient
+    assert all(weight.requires_grad for weight in model.parameters())
+    assert measured(chain_of(model), torch.ones(4, 3))[0].weight_gradient_s is None
+
+
+def test_split_backward_keeps_inputs_and_gradients_of_layers_with_weights():
+    block = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    frozen = nn.Linear(2, 2).requires_grad_(requires_grad=False)
+    layers = measured(chain_of(nn.Sequential(block, nn.LayerNorm(2), frozen)), torch.ones(4, 3))
+    assert [layer.put_aside for layer in layers] == [4 * (3 + 5 + 5 + 2) * FLOAT, 0, 0]
+
+
 def test_the_last_layer_has_the_loss():
     def slow_loss(output, target):
         return nn.functional.cross_entropy(Slow.apply(output, (0.03, 0.06)), target)
