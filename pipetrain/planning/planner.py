@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from pipetrain.engine.errors import ConfigError, NoRoomError
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.memory import MemoryModel, StagePlace, with_states
@@ -154,7 +154,7 @@ class Planner:
         cut = search.best()
         peaks = self.memory.pipeline_bytes(cut.replicas, cut.stage_sizes, search.placement)
         if excess := search.excess(cut):
-            raise NoRoomError(
+            raise ConfigError(
                 f"topology.memory_gigabytes={self._limits}: no plan found fits; the smallest one found takes "
                 f"{1 + excess:.3g} times the memory of its fullest device; train.recompute=true, a smaller "
                 "train.batch_size, a method with fewer weight versions or more devices may help"

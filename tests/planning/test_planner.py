@@ -10,7 +10,7 @@ import pytest
 from support.plans import cells, chain, layer
 from support.worker_pool import settings
 
-from pipetrain.engine.errors import ConfigError, NoRoomError
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.pipeline_plan import PipelinePlan
@@ -298,7 +298,7 @@ def test_plan_of_several_stages_on_a_device_fits_or_is_refused():
     plan = placed(heavy, 2, topology=limited).best()
     assert max(stage.memory_bytes for stage in plan.stages) <= 100_000
     assert plan.stages[0].process != plan.stages[-1].process
-    with pytest.raises(NoRoomError, match=r"topology.memory_gigabytes=0.0001: .* takes 1.6 times the memory"):
+    with pytest.raises(ConfigError, match=r"topology.memory_gigabytes=0.0001: .* takes 1.6 times the memory"):
         placed(heavy, 2, schedule="zero_bubble.ZBV", topology=limited).best()
 
 
