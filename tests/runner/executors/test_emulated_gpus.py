@@ -17,9 +17,17 @@ from support.equal_bits import (
     schedules_of,
 )
 from support.fake_gpu import logged_errors, logged_waits
-from support.methods import DISTINCT
+from support.methods import DISTINCT, MethodCase
 from support.worker_pool import distributed, job, simulated
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
+
+from pipetrain.engine.methods.pipedream import PipeDream
+from pipetrain.engine.methods.pipeoptim import PipeOptim
+from pipetrain.engine.methods.synchronous import Synchronous
+from pipetrain.engine.schedules.interleaved import Interleaved1F1B, InterleavedContinuous1F1B
+from pipetrain.engine.schedules.looped_bfs import LoopedBFS
+from pipetrain.engine.schedules.one_f_one_b_v import OneFOneBV
+from pipetrain.engine.schedules.zero_bubble import ZBH1, ZBV
 
 
 @pytest.fixture(autouse=True)
@@ -225,6 +233,26 @@ def test_every_method_has_equal_bits_on_gpus(tmp_path, monkeypatch):
     """Under its own schedule; stages and microbatches take turns."""
     monkeypatch.setenv("STRICT_NCCL_LATE_MS", "0")
     check(tmp_path, {method: (method, 2 + k % 2, microbatches(1 + k // 2 % 4)) for k, method in enumerate(DISTINCT)})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_several_stages_of_a_process_have_equal_bits_on_gpus(tmp_path):
+    """With two links between the same two processes in one direction, and in a V from one to the other and back."""
+    clipped = {"optimizer": {"clip_norm": 0.5}}
+    check(
+        tmp_path,
+        {
+            "interleaved": (MethodCase(Synchronous(), Interleaved1F1B()), 4, microbatches(4, **clipped)),
+            "interleaved of three": (MethodCase(PipeOptim(), InterleavedContinuous1F1B()), 6, microbatches(3)),
+            "continuous": (MethodCase(PipeDream(), InterleavedContinuous1F1B()), 4, microbatches(2)),
+            "breadth first": (MethodCase(Synchronous(), LoopedBFS(chunks=3)), 6, microbatches(2)),
+            "v": (MethodCase(PipeDream(), OneFOneBV()), 4, microbatches(1)),
+            "v of three": (MethodCase(PipeOptim(), OneFOneBV()), 6, microbatches(2)),
+            "tied": (MethodCase(Synchronous(), ZBV()), 4, {**TIED, **microbatches(2)}),
+            "split": (MethodCase(Synchronous(), ZBH1()), 3, microbatches(4)),
+        },
+    )
 
 
 @pytest.mark.slow
