@@ -39,8 +39,24 @@ CUTS = {
 }
 """Model -> the first layers of all stages but the first, of pipelines in two and three processes."""
 BATCH_SIZES = {"lenet5": 256, "resnet20": 32, "alexnet_cifar": 64}
-WAYS = (("pipedream", 1, 1.0), ("pipedream", 1, 0.02), ("gpipe", 4, 0.05))
-"""Method, its microbatches, and the bandwidth of the links in GB/s."""
+PLACED_CUTS = {
+    "lenet5": ([1, 2, 4], [1, 3, 5], [2, 3, 4]),
+    "resnet20": ([4, 8, 12], [5, 9, 14], [3, 6, 15]),
+    "alexnet_cifar": ([2, 4, 7], [3, 6, 9], [1, 5, 8]),
+}
+"""The same of four stages in two processes."""
+WAYS = (
+    ("pipedream", "1f1b", 1, 1.0),
+    ("pipedream", "1f1b", 1, 0.02),
+    ("gpipe", "gpipe", 4, 0.05),
+    ("gpipe", "interleaved_1f1b", 4, 1.0),
+    ("naive_async", "interleaved_1f1b_continuous", 2, 0.05),
+    ("gpipe", "zb_v", 4, 1.0),
+    ("naive_async", "1f1b_v", 2, 0.05),
+)
+"""Method, schedule, microbatches, and the bandwidth of the links in GB/s."""
+PLACED = {schedule for _, schedule, *_ in WAYS[3:]}
+"""Schedules that place two stages in each process."""
 WEIGHT_BYTES = 4
 BESIDE = 2
 """Tensors of each weight's size that a run does not measure: gradients, and the momentum of these models' SGD."""
@@ -55,6 +71,7 @@ class Setting:
 
     model: str
     method: str
+    schedule: str
     microbatches: int
     gigabytes_per_s: float
 
@@ -64,6 +81,8 @@ class Setting:
             f"model={self.model}",
             f"train.microbatches={self.microbatches}",
             f"train.batch_size={BATCH_SIZES[self.model]}",
+            f"method={self.method}",
+            f"schedule={self.schedule}",
             "threads=1",
             "device=cpu",
         ]
@@ -72,7 +91,6 @@ class Setting:
         """The overrides of `pipetrain run`, or those of the predictions of several."""
         return [
             *self.measured_words(),
-            f"method={self.method}",
             "partition=explicit",
             f"partition.boundaries={','.join(str(list(cut)) for cut in cuts)}",
             f"train.max_steps={STEPS}",
@@ -84,19 +102,20 @@ class Setting:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What is predicted and run."""
+    """What is predicted and run; `process_of` each stage."""
 
     setting: Setting
     boundaries: tuple[int, ...]
+    process_of: tuple[int, ...]
 
     @property
     def processes(self) -> int:
-        return len(self.boundaries) + 1
+        return len(set(self.process_of))
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Samples/s, and the bytes of the stage that holds most."""
+    """Samples/s, and the bytes of the process that holds most."""
 
     rate: float
     memory_bytes: int
@@ -111,15 +130,15 @@ class Outcome:
     measured: Seen
 
 
-def settings_of(models: Sequence[str]) -> list[Setting]:
-    return [Setting(model, *way) for model in models for way in WAYS]
+def settings_of(models: Sequence[str], schedules: Sequence[str]) -> list[Setting]:
+    return [Setting(model, *way) for model in models for way in WAYS if way[1] in schedules]
 
 
 def outcomes(settings: Sequence[Setting], rounds: int, folder: Path) -> Iterator[Outcome]:
     predicted: dict[Pipeline, list[Seen]] = defaultdict(list)
     measured: dict[Pipeline, list[Seen]] = defaultdict(list)
     for number, setting in product(range(rounds), settings):
-        profile = profiled(setting, folder / f"{setting.model}-{setting.microbatches}-{number}.json")
+        profile = profiled(setting, folder / f"{setting.model}-{setting.schedule}-{number}.json")
         with tempfile.TemporaryDirectory(dir=folder) as place:
             predictions = dict(predicted_by(setting, profile, Path(place)))
         for pipeline, seen in predictions.items():
@@ -140,11 +159,12 @@ def profiled(setting: Setting, path: Path) -> Path:
 
 
 def predicted_by(setting: Setting, profile: Path, folder: Path) -> Iterator[tuple[Pipeline, Seen]]:
-    cuts = CUTS[setting.model]
+    cuts = (PLACED_CUTS if setting.schedule in PLACED else CUTS)[setting.model]
     command("predict", *setting.words(*cuts), f"profile={profile}", "-o", str(folder))
     for cut, case in zip(cuts, json.loads((folder / "prediction.json").read_text()), strict=True):
         memory_bytes = max(stage["memory_bytes"] for stage in case["stages"])
-        yield Pipeline(setting, tuple(cut)), Seen(case["samples_per_s"], memory_bytes)
+        process_of = tuple(stage["process"] for stage in case["stages"])
+        yield Pipeline(setting, tuple(cut), process_of), Seen(case["samples_per_s"], memory_bytes)
 
 
 def measurement(pipeline: Pipeline, folder: Path) -> Seen:
@@ -152,11 +172,11 @@ def measurement(pipeline: Pipeline, folder: Path) -> Seen:
     words = pipeline.setting.words(pipeline.boundaries)
     command("run", *words, f"hydra.run.dir={folder}", gigabytes=pipeline.setting.gigabytes_per_s)
     summary = json.loads((folder / "summary.json").read_text())
-    kept = (
-        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + BESIDE * WEIGHT_BYTES * stage["parameters"]
-        for stage in summary["per_stage"]
-    )
-    return Seen(rate_of(folder / "metrics.jsonl"), max(kept))
+    kept: dict[int, int] = defaultdict(int)
+    for process, stage in zip(pipeline.process_of, summary["per_stage"], strict=True):
+        kept[process] += stage["weight_bytes_peak"] + stage["activation_bytes_peak"]
+        kept[process] += BESIDE * WEIGHT_BYTES * stage["parameters"]
+    return Seen(rate_of(folder / "metrics.jsonl"), max(kept.values()))
 
 
 def rate_of(metrics: Path) -> float:
@@ -176,9 +196,9 @@ def command(name: str, *words: str, gigabytes: float | None = None) -> None:
 
 def line(pipeline: Pipeline, predicted: Seen, measured: Seen) -> str:
     of = pipeline.setting
-    what = f"{of.model} {of.method} {list(pipeline.boundaries)} at {of.gigabytes_per_s} GB/s"
+    what = f"{of.model} {of.schedule} {list(pipeline.boundaries)} at {of.gigabytes_per_s} GB/s"
     rates = f"predicted {predicted.rate:8.0f} samples/s, measured {measured.rate:8.0f}"
-    return f"{what:46}{rates}; {predicted.memory_bytes / 1e6:.2f} and {measured.memory_bytes / 1e6:.2f} MB"
+    return f"{what:60}{rates}; {predicted.memory_bytes / 1e6:.2f} and {measured.memory_bytes / 1e6:.2f} MB"
 
 
 def chosen_shares(every: Sequence[Outcome]) -> list[float]:
@@ -227,7 +247,7 @@ def draw(path: Path, every: Sequence[Outcome]) -> None:
             for panel, points in ((rates, seen), (memory, held)):
                 x, y = zip(*points, strict=True)
                 panel.scatter(x, y, s=18, color=COLORS[model], label=model)
-        for panel, what in ((rates, "samples/s"), (memory, "MB, fullest stage")):
+        for panel, what in ((rates, "samples/s"), (memory, "MB, fullest process")):
             panel.set(xscale="log", yscale="log", xlabel=f"{what}, predicted", ylabel=f"{what}, measured")
             least = min(*panel.get_xlim(), *panel.get_ylim())
             panel.axline((least, least), (2 * least, 2 * least), color=GRAY, linewidth=0.8)
@@ -237,11 +257,14 @@ def draw(path: Path, every: Sequence[Outcome]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", choices=list(CUTS), default=list(CUTS))
+    every_schedule = list(dict.fromkeys(schedule for _, schedule, *_ in WAYS))
+    parser.add_argument("--schedules", nargs="*", choices=every_schedule, default=every_schedule)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        every = list(outcomes(settings_of(options.models), options.rounds, Path(folder)))
+        settings = settings_of(options.models, options.schedules)
+        every = list(outcomes(settings, options.rounds, Path(folder)))
     found = summary_of(every)
     print(f"correlation {found['correlation']:.3f} (at least {CORRELATION})")
     print(

@@ -292,6 +292,14 @@ def test_devices_with_several_stages_are_planned_by_their_sums():
     assert of_two.fits(plan)
 
 
+def test_several_stages_on_a_device_are_planned_for_torchs_schedules_too():
+    target = {"_target_": "pipetrain.plugins.torch_schedules.schedules.Interleaved1F1B", "stages_per_rank": 2}
+    topology = {"devices": 2, "gigabytes_per_s": [1.0]}
+    asked = settings("gpipe", schedule=target, topology=topology, train={"microbatches": 2})
+    plan = Planner.of(chain(*(layer(each) for each in (4.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0))), asked).best()
+    assert (plan.num_devices, plan.time_per_minibatch_s) == (2, 6.0)
+
+
 def test_plan_of_several_stages_on_a_device_fits_or_is_refused():
     heavy = chain(*(layer(1.0, weight_bytes=each) for each in (40_000, 1, 1, 1, 1, 40_000)))
     limited = {"memory_gigabytes": 1e-4}

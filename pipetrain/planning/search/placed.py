@@ -12,7 +12,7 @@ from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.models.cuts import balanced_cuts
 from pipetrain.engine.program.pipeline_graph import SteadyPipeline
 from pipetrain.engine.program.steady_state import steady_state
-from pipetrain.engine.schedules.placement import Placement
+from pipetrain.engine.schedules import ListSchedule, Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.memory import MemoryModel
 from pipetrain.planning.costs.prediction import stage_times
@@ -52,7 +52,12 @@ class PlacedSearch:
         return self._cut(nearby_cuts(self.starts, balanced, self._by_period, _MOST_PERIODS))
 
     def period(self, cut: CutProfile) -> float:
-        """Predicted seconds from one minibatch to the next, in the slowest phase."""
+        """Predicted seconds from one minibatch to the next, in the slowest phase.
+
+        Those of the slowest device or link if the schedule of a phase has no lists.
+        """
+        if not all(isinstance(each.schedule, ListSchedule) for each in self.memory.phases):
+            return max(max(self.placement.sums(stage_seconds(cut))), *_link_seconds(cut), cut.cores_s)
         periods = []
         for rules in self._rules:
             N, D = rules.num_microbatches, rules.num_stages
