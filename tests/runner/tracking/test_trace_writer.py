@@ -11,6 +11,7 @@ from pipetrain.engine.program.times import TimeSpan
 from pipetrain.engine.program.trace import TracedList
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.schedules.placement import Placement
+from pipetrain.reporting.timeline.from_run import read_trace
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.trace_writer import TraceFile, assemble
 
@@ -36,6 +37,20 @@ def assembled(run, tmp_path):
     assemble(run, Placement.one_each(2))
     trace = json.loads((tmp_path / "trace.json").read_text())
     return trace, [DrainInterval(**each) for each in trace["metadata"]["drain_intervals"]]
+
+
+def test_process_with_several_stages_has_one_track_whose_events_name_their_stage(run, tmp_path):
+    for stage in (0, 1):
+        write(run, INTERVALS, stage)
+    assemble(run, Placement.v_shaped(2))
+    names, events = [], []
+    for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]:
+        (events if event["ph"] == "X" else names).append(event)
+    assert [(event["tid"], event["args"]["name"]) for event in names] == [(0, "stages 0 and 1")]
+    assert {(event["tid"], event["args"]["stage"]) for event in events} == {(0, 0), (0, 1)}
+    by_stage = read_trace(run.trace, 2)
+    assemble(run, Placement.one_each(2))
+    assert by_stage == read_trace(run.trace, 2)
 
 
 def test_trace_names_every_drain_once_for_any_process_count(run, tmp_path):
