@@ -27,7 +27,8 @@ def even_bounds(workload: Workload, rules: PipelineRules) -> Bounds:
     """The stages that `partition=even` makes under these rules."""
     passes = passes_under(rules, sgd([nn.Parameter(torch.zeros(2))]))
     example = workload.pictures(1).tensors[:1]
-    plan = make_plan(workload.chain(), Even(rules.num_stages), example, lambda _stages: passes)
+    placement = rules.placement if rules.placement.several else None
+    plan = make_plan(workload.chain(), Even(rules.num_stages, placement=placement), example, lambda _stages: passes)
     return [(stage.first, stage.last) for stage in plan.stages]
 
 

@@ -34,6 +34,7 @@ from pipetrain.engine.program.times import TimeSpan
 from pipetrain.engine.schedules.base import Schedule
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
+from pipetrain.engine.schedules.one_f_one_b_v import OneFOneBV
 from pipetrain.engine.schedules.operation import Kind, Operation
 from pipetrain.engine.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.engine.schedules.sequential import Sequential
@@ -50,6 +51,7 @@ OURS: dict[str, tuple[Schedule, Method, int]] = {
     **{f"1f1b_flush_n{n}": (OneFOneBFlush(), Synchronous(), n) for n in MICROBATCHES},
     "naive_async": (OneFOneB(), NaiveAsync(), 1),
     "pipedream": (OneFOneB(), PipeDream(), 1),
+    "pipedream_v": (OneFOneBV(), PipeDream(), 1),
     "pipeoptim": (OneFOneB(), PipeOptim(), 1),
     "pipemare": (PipeMareSchedule(), PipeMare(), 1),
 }
@@ -80,7 +82,7 @@ class Row:
 
 def rules_of(name: str) -> PipelineRules:
     schedule, method, num_microbatches = OURS[name]
-    return PipelineRules(schedule, method, STAGES, num_microbatches)
+    return PipelineRules(schedule, method, STAGES * getattr(schedule, "chunks", 1), num_microbatches)
 
 
 def training(workload: Workload, device: torch.device = _CPU) -> Training:
@@ -248,19 +250,21 @@ class Bench:
 
     def ours(self, bounds: Bounds, rules: PipelineRules) -> Callable[[], Round]:
         _, losses, on_step = stamps()
-        stage = self.stage(self.rank, bounds)
-        stage.clock = clock = KeptClock(self.device)
+        stages = [self.stage(r, bounds) for r in rules.placement.stages_of[self.rank]]
+        clocks = [KeptClock(self.device) for _ in stages]
+        for stage, clock in zip(stages, clocks, strict=True):
+            stage.clock = clock
         executor = connect_stages(
-            [stage], self.phases(rules), RunHooks(on_step), clip_norm=None, transport=self.transport
+            stages, self.phases(rules), RunHooks(on_step), clip_norm=None, transport=self.transport
         )
-        operations = rules.lists(self.steps)[self.rank]
+        lists = [rules.worker_list(stage.index, self.steps) for stage in stages]
 
         def train() -> Round:
             executor.train(self.loader(rules.num_microbatches), DrainInterval.whole(self.steps))
-            spans = clock.taken
-            return Round.of(ends_of_updates(operations, spans), losses)._replace(
-                idle=idle_share(operations, spans), computing=[span.seconds for span in spans]
-            )
+            ends = ends_of_updates(lists[0], clocks[0].taken)
+            spans = [span for clock in clocks for span in clock.taken]
+            computing = [] if rules.placement.several else [span.seconds for span in spans]
+            return Round.of(ends, losses)._replace(idle=idle_share(ends, spans), computing=computing)
 
         return train
 
@@ -345,8 +349,7 @@ def ends_of_updates(operations: Sequence[Operation], spans: Sequence[TimeSpan]) 
     return [span.start + span.seconds for operation, span in pairs if operation.kind is Kind.UPDATE]
 
 
-def idle_share(operations: Sequence[Operation], spans: Sequence[TimeSpan]) -> float:
-    """Share of time in which the stage did not compute, in the counted steps."""
-    ends = ends_of_updates(operations, spans)
+def idle_share(ends: Sequence[float], spans: Sequence[TimeSpan]) -> float:
+    """Share of time in which the process did not compute, in the counted steps, which ended at these times."""
     begin, end = ends[WARM_UP - 1], ends[-COOL_DOWN - 1]
     return 1 - sum(span.seconds for span in spans if begin <= span.start < end) / (end - begin)

@@ -10,6 +10,7 @@ round, and its result is the median over the rounds as well.
     sequential       the whole model in one process; the other process is idle
     limit            the two stages as two processes that do not communicate, with stored inputs and gradients
     naive_async, pipedream, pipeoptim, pipemare, gpipe_nN, 1f1b_flush_nN      pipetrain, with the stages' idle shares
+    pipedream_v      `pipedream` with `schedule=1f1b_v`: two stages in each process, which split their backwards
     NAME_auto        the same with `partition=auto`
     limit_K          the limit for a second stage that begins at layer K, if `pipedream` is cut elsewhere
     torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, with the same stages and optimizer
@@ -39,11 +40,13 @@ from pipetrain.engine.executors.messages.transport import NEVER, set_environment
 from pipetrain.runner.training.components.machine import device_at, keep_freed_memory
 
 _ASYNCHRONOUS = ("naive_async", "pipedream", "pipeoptim", "pipemare")
+_V = "pipedream_v"
 _COMPARED = ("gpipe", "torch_gpipe", "1f1b_flush", "torch_1f1b")
 _PAIRS = (
     ("pipedream", "naive_async"),
     ("pipeoptim", "pipedream"),
     ("pipemare", "pipedream"),
+    (_V, "pipedream"),
     *((f"gpipe_n{n}", f"torch_gpipe_n{n}") for n in MICROBATCHES),
     *((f"1f1b_flush_n{n}", f"torch_1f1b_n{n}") for n in MICROBATCHES),
     ("pipedream", "sequential"),
@@ -57,8 +60,10 @@ def rows_of(workload: Workload, device: str) -> list[Row]:
     for name in _ASYNCHRONOUS:
         even, auto = even_bounds(workload, rules_of(name)), auto_bounds(profile, name, STAGES)
         asynchronous += [Row(name, name, even), *([Row(f"{name}_auto", name, auto)] if auto != even else [])]
+        if name == "pipedream":
+            asynchronous.append(Row(_V, _V, even_bounds(workload, rules_of(_V))))
     own = next(row for row in asynchronous if row.name == "pipedream")
-    cuts = {row.cut: row.bounds for row in (own, *asynchronous)}
+    cuts = {row.cut: row.bounds for row in (own, *asynchronous) if row.kind != _V}
     limits = [Row("limit" if cut == own.cut else f"limit_{cut}", "limit", bounds) for cut, bounds in cuts.items()]
     synchronous = [
         Row(name, name, even_bounds(workload, rules_of(f"gpipe_n{n}")))
