@@ -293,7 +293,7 @@ def test_devices_with_several_stages_are_planned_by_their_sums():
 
 
 def test_several_stages_on_a_device_are_planned_for_torchs_schedules_too():
-    target = {"_target_": "pipetrain.plugins.torch_schedules.schedules.Interleaved1F1B", "stages_per_rank": 2}
+    target = {"_target_": "pipetrain.plugins.torch_schedules.schedules.Interleaved1F1B", "chunks": 2}
     topology = {"devices": 2, "gigabytes_per_s": [1.0]}
     asked = settings("gpipe", schedule=target, topology=topology, train={"microbatches": 2})
     plan = Planner.of(chain(*(layer(each) for each in (4.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0))), asked).best()

@@ -22,16 +22,16 @@ class TorchSchedule(Schedule):
     executor: ClassVar[str | None] = "pipetrain.plugins.torch_schedules.executor.TorchPipeliningExecutor"
     library_name: ClassVar[str]
     splits_backward: ClassVar[bool] = True
-    stages_per_rank: int
+    chunks: int
 
     @override
     def check(self, D: int, N: int) -> None:
-        if self.stages_per_rank < 2:
+        if self.chunks < 2:
             raise ConfigError(
-                f"schedule.stages_per_rank={self.stages_per_rank}: at least 2; with one stage in each process "
+                f"schedule.chunks={self.chunks}: at least 2; with one stage in each process "
                 "schedule=1f1b_flush does the same"
             )
-        check_divides(self.name, D, self.stages_per_rank)
+        check_divides(self.name, D, self.chunks)
 
     @override
     def delay(self, r: int, D: int, N: int) -> int:
@@ -81,17 +81,17 @@ class TorchSchedule(Schedule):
 class Interleaved(TorchSchedule):
     """Stage r in process r mod P: the first stage of each process, then the second of each, and so on."""
 
-    stages_per_rank: int = 2
+    chunks: int = 2
 
     @override
     def placement(self, D: int) -> Placement:
-        return Placement.looped(D, self.stages_per_rank)
+        return Placement.looped(D, self.chunks)
 
     @override
     def check(self, D: int, N: int) -> None:
         """The library takes microbatches in max(1, N // P) rounds of equal size."""
         super().check(D, N)
-        processes = D // self.stages_per_rank
+        processes = D // self.chunks
         if N % max(1, N // processes):
             raise ConfigError(
                 f"train.microbatches={N}: schedule={self.name} on {processes} processes takes fewer than "
@@ -120,7 +120,7 @@ class InterleavedZeroBubble(Interleaved):
 class _V(TorchSchedule):
     """Stages p and D - 1 - p in process p: a microbatch passes every process twice, in a V."""
 
-    stages_per_rank: int = 2
+    chunks: int = 2
 
     @override
     def placement(self, D: int) -> Placement:

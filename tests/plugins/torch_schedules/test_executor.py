@@ -92,10 +92,7 @@ def test_torch_schedules_with_several_local_stages_equal_gpipe(tmp_path):
     """Six stages of the seven layers, three in each process."""
     changes = {"dataset": RAGGED, "train": {"batch_size": 8, "microbatches": 4}}
     plan = plan_of([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 7)])
-    jobs = [
-        replace(torch_job(tmp_path / name, name, 4, {"stages_per_rank": 3}, **changes), plan=plan)
-        for name in SCHEDULES[:2]
-    ]
+    jobs = [replace(torch_job(tmp_path / name, name, 4, {"chunks": 3}, **changes), plan=plan) for name in SCHEDULES[:2]]
     jobs = [replace(each, placement=Interleaved1F1B(3).placement(6)) for each in jobs]
     distributed(jobs)
     simulated(job(tmp_path / "gpipe", "gpipe", 4, **changes))

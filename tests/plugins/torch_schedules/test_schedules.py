@@ -28,7 +28,7 @@ def accepts(make, error):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 def test_torch_schedules_refuse_what_the_library_refuses(schedule, processes):
-    D = processes * schedule.stages_per_rank
+    D = processes * schedule.chunks
     for N in range(1, 17):
         ours = accepts(lambda N=N: schedule.check(D, N), ConfigError)
         assert ours == accepts(lambda N=N: library(schedule, D, N), ValueError), N
@@ -37,7 +37,7 @@ def test_torch_schedules_refuse_what_the_library_refuses(schedule, processes):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_torch_schedules_place_stages_where_the_library_does(schedule, processes):
-    D = processes * schedule.stages_per_rank
+    D = processes * schedule.chunks
     placement = schedule.placement(D)
     theirs = library(schedule, D, 2 * D).stage_index_to_group_rank
     assert {r: placement.process_of(r) for r in range(D)} == theirs
@@ -45,7 +45,7 @@ def test_torch_schedules_place_stages_where_the_library_does(schedule, processes
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_torch_schedules_run_forwards_in_microbatch_order(schedule):
-    D = 2 * schedule.stages_per_rank
+    D = 2 * schedule.chunks
     for actions in library(schedule, D, 8).pipeline_order.values():
         forwards = [each for action in actions if action for each in action.sub_actions or (action,)]
         for r in range(D):
@@ -55,7 +55,7 @@ def test_torch_schedules_run_forwards_in_microbatch_order(schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_torch_schedules_say_whether_they_split_backwards(schedule):
-    order = library(schedule, 2 * schedule.stages_per_rank, 8).pipeline_order
+    order = library(schedule, 2 * schedule.chunks, 8).pipeline_order
     kinds = {action.computation_type.value for actions in order.values() for action in actions if action}
     assert ("W" in kinds) == schedule.splits_backward
 
@@ -63,14 +63,14 @@ def test_torch_schedules_say_whether_they_split_backwards(schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_torch_schedules_have_no_operation_lists(schedule):
     assert not isinstance(schedule, ListSchedule)
-    D = 2 * schedule.stages_per_rank
+    D = 2 * schedule.chunks
     rules = PipelineRules(schedule, Synchronous(), D, D)
     with pytest.raises(ConfigError, match=f"{schedule.name} is run by torch.distributed.pipelining and has no"):
         rules.lists(1)
 
 
 def test_interleaved_schedules_refuse_one_stage_in_each_process():
-    with pytest.raises(ConfigError, match=r"stages_per_rank=1: at least 2.*schedule=1f1b_flush"):
+    with pytest.raises(ConfigError, match=r"chunks=1: at least 2.*schedule=1f1b_flush"):
         Interleaved1F1B(1).check(4, 4)
 
 

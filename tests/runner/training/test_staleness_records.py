@@ -12,7 +12,7 @@ from pipetrain.runner.tracking.records import STALENESS, read_records
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
 MEASURED = {"log": {"staleness_every_steps": 2}}
-TORCH = {"_target_": "pipetrain.plugins.torch_schedules.schedules.Interleaved1F1B", "stages_per_rank": 2}
+TORCH = {"_target_": "pipetrain.plugins.torch_schedules.schedules.Interleaved1F1B", "chunks": 2}
 
 
 def records(run):
