@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.executors.pipeline_rules import PipelineRules, common_placement
 from pipetrain.engine.program.pipeline_graph import SteadyPipeline
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.planning.costs.cut_profile import CutProfile
@@ -26,6 +26,7 @@ from pipetrain.runner.training.components.pipeline import (
     build_partition_rule,
     build_pipeline_rules,
     build_recompute_segments,
+    build_schedule,
     placement_of,
 )
 from pipetrain.runner.training.components.pipeline_checks import unfilled
@@ -79,8 +80,9 @@ class ProfiledRun:
             replicas = built.plan.replicas or (1,) * len(stages)
         else:
             stages, replicas = _laid_out(settings, build_partition_rule(settings), profile)
-        placement = placement_of(settings, len(stages)) if max(replicas) == 1 else None
-        placement = placement if placement is not None and placement.several else None
+        common_placement([build_schedule(phase) for phase in settings.phases], len(stages))
+        found = placement_of(settings, len(stages))
+        placement = found if found.several and max(replicas) == 1 else None
         devices = sum(replicas) if placement is None else placement.num_processes
         topology = _checked_topology(settings, profile, devices)
         cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology, placement)

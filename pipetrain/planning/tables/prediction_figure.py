@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.planning.costs.prediction import Prediction
+from pipetrain.planning.costs.prediction import PredictedStage, Prediction
 from pipetrain.planning.tables.prediction_tables import Case, distinguishing_names
 from pipetrain.runner.terminal.style import BLUE, GRAY, GREEN, INK, ORANGE, RED, figure
 from pipetrain.runner.terminal.text_table import shortened, unit_of
@@ -24,8 +24,9 @@ def draw(path: Path, cases: Sequence[Case]) -> str | None:
     Returns a line that says how many these are if there are more than it shows.
     """
     if len(cases) == 1:
-        _draw_stages(path, cases[0].prediction)
-        count, what = len(cases[0].prediction.stages), "stages"
+        only = cases[0].prediction
+        _draw_stages(path, only)
+        count, what = len(_bars_of(only)), "processes" if only.several else "stages"
     else:
         _draw_cases(path, cases[:_MOST])
         count, what = len(cases), "pipelines"
@@ -78,32 +79,49 @@ def _bars(panel: "Axes", labels: Sequence[str] | None, values: Sequence[float], 
 
 
 def _draw_stages(path: Path, prediction: Prediction) -> None:
-    """The time of a minibatch on a device of each stage, and its memory."""
-    stages = prediction.stages[:_MOST]
-    places = range(len(stages))
-    with figure(path, (6.0, 3.0), height=max(2.6, 0.3 * len(stages) + 1.3)) as (times, memory):
-        begun = [0.0] * len(stages)
-        for name, color, shown in (parts := list(parts_of(prediction, len(stages)))):
+    """The time of a minibatch on a device of each stage, or on each that has several, and its memory."""
+    bars = _bars_of(prediction)[:_MOST]
+    places = range(len(bars))
+    with figure(path, (6.0, 3.0), height=max(2.6, 0.3 * len(bars) + 1.3)) as (times, memory):
+        begun = [0.0] * len(bars)
+        for name, color, shown in (parts := list(parts_of(prediction, len(bars)))):
             times.barh(places, shown, left=begun, height=0.66, color=color, label=name)
             begun = [a + b for a, b in zip(begun, shown, strict=True)]
         period = 1000 * prediction.time_per_minibatch_s
         times.axvline(period, color=INK, linewidth=1.2, label="time per minibatch")
-        replicas = ["" if stage.replicas == 1 else f", {stage.replicas} replicas" for stage in stages]
-        times.set_yticks(places, [f"stage {r}{text}" for r, text in enumerate(replicas)])
-        times.set_ylim(len(stages) - 0.4, -0.6)
+        one = "process" if prediction.several else "stage"
+        replicas = ["" if first.replicas == 1 else f", {first.replicas} replicas" for first, *_ in bars]
+        times.set_yticks(places, [f"{one} {r}{text}" for r, text in enumerate(replicas)])
+        times.set_ylim(len(bars) - 0.4, -0.6)
         times.set_xlabel("ms for each minibatch, replicas counted")
         times.grid(visible=False, axis="y")
         columns = 5 if len(parts) < 5 else 4  # the line has an entry, too
         times.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.2)
-        _sizes(memory, [stage.memory_bytes or 0 for stage in stages], "on a device", GRAY)
+        _sizes(memory, [first.memory_bytes or 0 for first, *_ in bars], "on a device", GRAY)
 
 
-_COLORS = {"forward": BLUE, "recomputation": RED, "backward": ORANGE, "update": GREEN, "data": GRAY}
+_COLORS = {
+    "forward": BLUE,
+    "recomputation": RED,
+    "backward": ORANGE,
+    "weight gradient": "#6f4aa0",
+    "update": GREEN,
+    "data": GRAY,
+}
+
+
+def _bars_of(prediction: Prediction) -> list[list[PredictedStage]]:
+    """The stages of each bar: one, or those of a process."""
+    if not prediction.several:
+        return [[stage] for stage in prediction.stages]
+    processes = sorted({stage.process for stage in prediction.stages})
+    return [[stage for stage in prediction.stages if stage.process == process] for process in processes]
 
 
 def parts_of(prediction: Prediction, count: int) -> Iterator[tuple[str, str, list[float]]]:
-    """(what, color, ms) of the work of the first stages for a minibatch, divided by their replicas."""
+    """(what, color, ms) of the work of the first bars for a minibatch, divided by their replicas."""
+    bars = _bars_of(prediction)[:count]
     for kind, color in _COLORS.items():
-        shown = [1000 * stage.work_s[kind] / stage.replicas for stage in prediction.stages[:count]]
+        shown = [sum(1000 * stage.work_s[kind] / stage.replicas for stage in bar) for bar in bars]
         if any(shown):
             yield kind, color, shown

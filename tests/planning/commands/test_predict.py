@@ -210,3 +210,14 @@ def test_milliseconds_have_at_most_a_thousandth():
 def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path, profile, words, message):
     refused("predict", profile, "-o", str(tmp_path / "out"), *words.split(), cwd=tmp_path, message=message)
     assert not (tmp_path / "out").exists()
+
+
+def test_process_with_several_stages_takes_and_holds_their_sum(tmp_path, profile, capsys):
+    words = ("method=naive_async", "schedule=interleaved_1f1b_continuous", "partition.stages=4", "train.microbatches=2")
+    (case,) = predicted(tmp_path, profile, *words)
+    stages = case["stages"]
+    assert case["time_per_minibatch_s"] == pytest.approx(2 * 0.003, rel=0.01)
+    assert [stage["process"] for stage in stages] == [0, 1, 0, 1]
+    assert [stage["memory_bytes"] for stage in stages[:2]] == [stage["memory_bytes"] for stage in stages[2:]]
+    assert case["bound_by"].startswith("process")
+    assert "stage  process  layers" in capsys.readouterr().out

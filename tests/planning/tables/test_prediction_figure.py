@@ -1,5 +1,7 @@
 """What the figure of a predicted pipeline draws."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipetrain.planning.costs.prediction import PredictedStage, Prediction
@@ -21,6 +23,14 @@ def test_parts_of_a_minibatch_are_those_that_take_time():
         "backward": [2000, 1500],
         "data": [0, 500],
     }
+
+
+def test_process_with_several_stages_has_one_bar():
+    of_four = [stage(1, 0.0, 1.0, 0.0, 2.0, 0.0, 0.0) for _ in range(4)]
+    stages = tuple(replace(each, process=r % 2, weight_gradient_s=1.0 + r) for r, each in enumerate(of_four))
+    several = Prediction(stages, 5.0, None, (0.0,) * 3, 0.0, several=True)
+    shown = {name: milliseconds for name, _, milliseconds in parts_of(several, 60)}
+    assert shown == {"forward": [2000] * 2, "backward": [4000] * 2, "weight gradient": [4000, 6000]}
 
 
 @pytest.mark.slow
