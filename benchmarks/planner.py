@@ -257,8 +257,9 @@ def draw(path: Path, every: Sequence[Outcome]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", choices=list(CUTS), default=list(CUTS))
-    every_schedule = list(dict.fromkeys(schedule for _, schedule, *_ in WAYS))
-    parser.add_argument("--schedules", nargs="*", choices=every_schedule, default=every_schedule)
+    schedules = list(dict.fromkeys(schedule for _, schedule, *_ in WAYS))
+    one_each = [schedule for schedule in schedules if schedule not in PLACED]
+    parser.add_argument("--schedules", nargs="*", choices=schedules, default=one_each)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()

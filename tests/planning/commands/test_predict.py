@@ -204,6 +204,7 @@ def test_milliseconds_have_at_most_a_thousandth():
             ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
             ("topology.latency_s=-1", "topology.latency_s=-1"),
             ("topology.cores=0", "topology.cores=0: "),
+            ("method=gpipe partition.stages=4 phases=[{steps:3},{schedule:looped_bfs}]", "in other processes"),
         ],
     ),
 )
