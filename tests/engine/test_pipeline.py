@@ -1,10 +1,14 @@
 """The engine's own interface: a pipeline that takes any iterable of minibatches."""
 
 import copy
+import json
+import os
 from functools import partial
 
 import pytest
 import torch
+import torch.distributed as dist
+from support.forking import forked
 from support.processes import python
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -21,6 +25,7 @@ from pipetrain.engine import (
     Synchronous,
 )
 from pipetrain.engine.errors import ConfigError, DataError
+from pipetrain.engine.schedules.one_f_one_b_v import OneFOneBV
 from pipetrain.engine.stage.saved_state import restore_stage, selected, stage_tensors
 
 BUILD = {"schedule": OneFOneB(), "method": PipeDream(), "loss": nn.CrossEntropyLoss(), "device": "cpu"}
@@ -114,6 +119,26 @@ def test_report_and_evaluation():
     assert [stage["weight_versions_max"] for stage in built.report()] == [3, 2, 1]
     assert [stage["forward_staleness"] for stage in built.report()] == [[2], [1], [0]]
     assert set(built.evaluate(data())) == {"loss", "top1"}
+
+
+def alone(_rank, port, path):
+    """All stages in the one process of a launcher; leaves what they found."""
+    os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT=str(port))
+    path.write_text(json.dumps(trained_and_evaluated()))
+    dist.destroy_process_group()
+
+
+def trained_and_evaluated():
+    one = pipeline(1, schedule=GPipe(), method=Synchronous())
+    return [[built.train(data(6)), built.evaluate(data(5))] for built in (one, pipeline(2, schedule=OneFOneBV()))]
+
+
+def test_one_process_of_a_launcher_reads_each_minibatch_once(tmp_path):
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    port = store.port
+    del store
+    forked(alone, port, tmp_path / "found.json", count=1)
+    assert json.loads((tmp_path / "found.json").read_text()) == trained_and_evaluated()
 
 
 def test_parameter_groups_keep_their_rates():

@@ -52,11 +52,10 @@ class DistributedExecutor(ManyProcesses):
     def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
         keys = training_keys(loader, interval, rules.num_microbatches)
-        runners = {}
+        runners, feed = {}, self.feed(loader, interval, self.stages)
         for stage in self.stages:
             cursor, ports = ReadCursor(stage, rules, interval), self._ports[stage.index]
             ports.begin(interval.minibatches, cursor, keys)
-            feed = self.feed(loader, interval, [stage])
             runners[stage.index] = StageRunner(cursor, ports, feed, self.clip_norm, self.hooks)
         began, gate = time.perf_counter(), self.hooks.gate
         begun = gate.begun
@@ -109,16 +108,15 @@ class DistributedExecutor(ManyProcesses):
         keys = evaluation_keys(loader)
         stage = self.stages[-1]
         own = self.replicas.own(self.replicas.workers_of(stage.index)[stage.replica], len(keys))
-        interval = DrainInterval.whole(len(loader))
         for r, ports in self._ports.items():
             for (kind, peer), inbox in ports.incoming.items():
                 if kind is Kind.FORWARD:
                     inbox.begin(keys[part] for part in own if self.replicas.worker(r - 1, part) == peer)
-        inputs, targets = (self.feed(loader, interval, [each]) for each in (self.stages[0], stage))
-        outputs, begun = self._outputs(keys, own, inputs), self.hooks.gate.begun
+        feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
+        outputs, begun = self._outputs(keys, own, feed), self.hooks.gate.begun
         groups = self._ports[stage.index].replica_groups
         if stage.loss is None or groups is None:
-            found = self._metrics(outputs, targets, stage.loss, metrics)
+            found = self._metrics(outputs, feed, stage.loss, metrics)
             self._end_evaluation()
             return found
         evaluated, parts = metrics.begin(), list[PartScore]()
@@ -126,9 +124,9 @@ class DistributedExecutor(ManyProcesses):
         for first in range(0, len(keys), count):
             given: Tensors = ()
             if first + stage.replica < len(keys):
-                part, truth = next(outputs), targets.targets()
-                parts.append(PartScore.of(stage.loss, part, truth))
-                given = (*part, *truth.on_host)
+                part, targets = next(outputs), feed.targets()
+                parts.append(PartScore.of(stage.loss, part, targets))
+                given = (*part, *targets.on_host)
             # before any waits for another, which the gate may not let through to its part
             self._come_to(begun + min(first + count, len(keys)))
             if metrics:

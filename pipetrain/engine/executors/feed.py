@@ -79,7 +79,7 @@ class Targets(NamedTuple):
 
 
 class Feed:
-    """Inputs, targets, or both, of an interval's minibatches in order, on the device of the stage that takes them.
+    """Inputs, targets, or both, of an interval's minibatches in order, on the device of the stages that take them.
 
     `every` is the distance from one minibatch to the next: R for a stage with R replicas.
     """
@@ -98,6 +98,7 @@ class Feed:
         self._finish = loader.finish
         self._inputs: deque[Tensors] = deque()
         self._targets: deque[Targets] = deque()
+        self._ahead: deque[Tensors] | deque[Targets] = self._inputs if inputs else self._targets
         part = interval.epoch, interval.first, interval.last, every
         self._minibatches: Iterator[tuple[Tensors | None, Tensors | None]] = iter(())
         if inputs and targets:
@@ -108,11 +109,11 @@ class Feed:
             self._minibatches = ((None, tensors) for tensors in loader.targets(*part))
 
     def prepare(self) -> None:
-        """Reads the next minibatch ahead, unless one that was read has not been taken.
+        """Reads the next minibatch ahead, unless one that was read has not been taken: its inputs, if these are read.
 
         Call it when the stage would wait for another anyway.
         """
-        if not self._inputs and not self._targets:
+        if not self._ahead:
             self._read()
 
     def inputs(self) -> Tensors:

@@ -55,14 +55,17 @@ def test_feed_reads_nothing_beyond_the_drain_interval():
     assert numbers.read == [2, 3, 4, 5, 6, 7]
 
 
-def test_one_stage_feed_reads_inputs_and_targets_once():
+def test_feed_of_first_and_last_stage_reads_each_sample_once():
     ahead, numbers = feed(inputs=True, targets=True)
     inputs = [ahead.inputs()[0] for _ in range(2)]
-    ahead.prepare()  # targets are still there
-    targets = [ahead.targets().on_device[0] for _ in range(2)]
+    assert numbers.read == [2, 3, 4, 5]
+    ahead.prepare()  # targets are still there, as where a last stage has yet to take them
+    assert numbers.read == [2, 3, 4, 5, 6, 7]
+    inputs.append(ahead.inputs()[0])
+    targets = [ahead.targets().on_device[0] for _ in range(3)]
     for x, y in zip(inputs, targets, strict=True):
         assert (10 * x.flatten()).tolist() == y.tolist()
-    assert numbers.read == [2, 3, 4, 5]
+    assert numbers.read == [2, 3, 4, 5, 6, 7]
 
 
 def test_feed_of_a_middle_stage_reads_nothing():
