@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import inf
 
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
@@ -16,7 +16,7 @@ from pipetrain.engine.schedules import ListSchedule, Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.memory import MemoryModel
 from pipetrain.planning.costs.prediction import stage_times
-from pipetrain.planning.costs.topology import Topology
+from pipetrain.planning.costs.topology import DeviceRow, Topology
 from pipetrain.planning.profile.profile import Profile
 from pipetrain.runner.partition.process_cuts import cheapest_cuts, nearby_cuts, placed_cost
 
@@ -92,8 +92,23 @@ class PlacedSearch:
         return CutProfile(self.profile, stages, (1,) * len(stages), self.topology, self.placement)
 
     def _cost(self, cuts: Sequence[int]) -> tuple[float, ...]:
-        cut = self._cut(cuts)
-        return self.excess(cut), max(placed_cost(self.placement, stage_seconds(cut)), *_link_seconds(cut))
+        bounds = zip([0, *cuts], [*cuts, len(self.profile.layers)], self._row.devices, strict=True)
+        seconds = [(self._sums[last] - self._sums[first]) / device.speed for first, last, (device,) in bounds]
+        links = zip(cuts, self._row.link_bytes_per_s, strict=True)
+        sent = [2 * self.profile.layers[cut - 1].output_bytes / speed for cut, speed in links]
+        excess = 0.0 if min(self._row.memory_bytes) == inf else self.excess(self._cut(cuts))
+        return excess, max(placed_cost(self.placement, seconds), *sent)
+
+    @cached_property
+    def _row(self) -> DeviceRow:
+        return DeviceRow(self.topology, (1,) * sum(map(len, self.placement.stages_of)), self.placement)
+
+    @cached_property
+    def _sums(self) -> list[float]:
+        """Seconds of the layers before each one, and of the data that the first and the last stage read."""
+        reading = self.profile.reading
+        sums = [0.0, *accumulate(layer.compute_s for layer in self.profile.layers)]
+        return [0.0, *(each + reading.inputs_s for each in sums[1:-1]), sums[-1] + reading.inputs_s + reading.targets_s]
 
 
 def stage_seconds(cut: CutProfile) -> list[float]:

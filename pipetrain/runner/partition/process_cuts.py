@@ -67,17 +67,28 @@ def cheapest_cuts(
 def nearby_cuts(
     starts: Sequence[int], cuts: Sequence[int], cost: Callable[[Sequence[int]], tuple[float, ...]], most: float = inf
 ) -> list[int]:
-    """The cuts reached by moving one or two at a time while this costs less; looks at about `most` of them."""
+    """The cuts reached by moving one or two at a time while this costs less.
+
+    With `most`, one at a time by two units at most, and costs of about so many cuts are compared.
+    """
     place = {start: i for i, start in enumerate(starts)}
     best, least = [place[cut] for cut in cuts], cost(cuts)
     while most > 0:
-        moves = list(_moves(best, len(starts)))
+        moves = list(_moves(best, len(starts)) if most == inf else _short_moves(best, len(starts)))
         most -= len(moves)
         found, moved = min(((cost([starts[i] for i in each]), each) for each in moves), default=(least, best))
         if found >= least:
             break
         best, least = moved, found
     return [starts[i] for i in best]
+
+
+def _short_moves(places: Sequence[int], count: int) -> Iterator[list[int]]:
+    """All ways to move one place between its neighbors by two at most."""
+    ends = [0, *places, count]
+    for k, place in enumerate(places):
+        for other in range(max(ends[k] + 1, place - 2), min(ends[k + 2], place + 3)):
+            yield [*places[:k], other, *places[k + 1 :]]
 
 
 def _moves(places: Sequence[int], count: int) -> Iterator[list[int]]:
