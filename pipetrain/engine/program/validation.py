@@ -50,7 +50,7 @@ def validate(
             raise ScheduleError(f"{workers.name(worker)}{place}: {reason}\n{grid(lists, (worker, index), workers)}")
     for process, order in enumerate(orders or ()):
         counts = Counter(order)
-        if wrong := next((r for r in counts if counts[r] != len(lists[r])), None):
+        if (wrong := next((r for r in counts if counts[r] != len(lists[r])), None)) is not None:
             raise ScheduleError(
                 f"process {process}: its order has {counts[wrong]} operations of stage {wrong}, whose list has "
                 f"{len(lists[wrong])}"
