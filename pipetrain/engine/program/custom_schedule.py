@@ -10,6 +10,7 @@ from pipetrain.engine.program.steady_state import peak_in_flight
 from pipetrain.engine.program.validation import MOST_IN_FLIGHT, ScheduleError, validate
 from pipetrain.engine.schedules.base import Family, ListSchedule, Schedule
 from pipetrain.engine.schedules.operation import Kind, Operation, update
+from pipetrain.engine.schedules.placement import Placement
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -43,15 +44,14 @@ def check_custom_schedule(schedule: Schedule, D: int, N: int) -> None:
     for r in range(D):
         _check_number(1, schedule.in_flight, r, D, N)
         _check_number(0, schedule.delay, r, D, N)
-    placement = _called(schedule.placement, D)
-    if sorted(itertools.chain.from_iterable(placement.stages_of)) != list(range(D)):
-        raise ConfigError(f"{_call(schedule.placement, (D,))} returned {placement}; must have each stage once")
+    placement = _checked_placement(schedule, D)
     filled = max(max(schedule.delay(r, D, N), -(-schedule.in_flight(r, D, N) // N)) for r in range(D))
     for M in sorted({1, 2, 2 * min(MOST_IN_FLIGHT, filled) + 1}):
         lists = [_checked_list(schedule, r, D, N, M) for r in range(D)]
-        orders = [_called(schedule.order, p, D, N, M) for p in range(placement.num_processes)]
+        processes = enumerate(placement.stages_of if placement.several else ())
+        orders = [_checked_order(schedule, stages, p, D, N, M) for p, stages in processes]
         try:
-            validate(lists, N, M, orders=orders if placement.several else None)
+            validate(lists, N, M, orders=orders or None)
         except ScheduleError as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError(f"its lists for D={D}, N={N}, M={M} cannot run: {reason}") from error
@@ -80,6 +80,33 @@ def _check_number(least: int, function: Callable[..., Any], *args: int) -> None:
     value = _called(function, *args)
     if not is_whole(value) or value < least:
         raise ConfigError(f"{_call(function, args)} returned {value!r}; must be a whole number of at least {least}")
+
+
+def _checked_placement(schedule: ListSchedule, D: int) -> Placement:
+    """The placement, if it numbers processes as all of a run do: those without replicas by their first stages."""
+    placement = _called(schedule.placement, D)
+    if not isinstance(placement, Placement):
+        raise ConfigError(f"{_call(schedule.placement, (D,))} returned {placement!r}; must be a pipetrain.Placement")
+    stages_of = placement.stages_of
+    if sorted(itertools.chain.from_iterable(stages_of)) != list(range(D)):
+        raise ConfigError(f"{_call(schedule.placement, (D,))} returned {placement}; must have each stage once")
+    ascending = tuple(sorted(tuple(sorted(stages)) for stages in stages_of))
+    if stages_of != ascending or () in ascending:
+        raise ConfigError(
+            f"{_call(schedule.placement, (D,))} returned {placement}; must have tuples of stages, none empty, in "
+            f"ascending order: {ascending}"
+        )
+    return placement
+
+
+def _checked_order(schedule: ListSchedule, stages: Sequence[int], *args: int) -> list[int]:
+    """The order of a process, if it is one of its stages."""
+    order, call = _called(schedule.order, *args), _call(schedule.order, args)
+    if not isinstance(order, list):
+        raise ConfigError(f"{call} returned {type(order).__name__}; must be a list of the stages {stages}")
+    if {*order} != {*stages}:
+        raise ConfigError(f"{call} has the stages {set(order)}; those of the process are {stages}")
+    return order
 
 
 def _checked_list(schedule: ListSchedule, *args: int) -> list[Operation]:

@@ -122,6 +122,14 @@ def early_update(_self, *place):
     return [*order[:-4], order[-1], order[-4], order[-3], order[-2]] if place[0] == 0 else order
 
 
+def of_another(_self, process, *place):
+    return INTERLEAVED.order(1 - process, *place)
+
+
+def no_order(_self, *_place):
+    return None
+
+
 def reversed_order(_self, *place):
     return INTERLEAVED.order(*place)[::-1]
 
@@ -129,7 +137,9 @@ def reversed_order(_self, *place):
 @pytest.mark.parametrize(
     ("order", "message"),
     {
-        shorter: "process 1: its order has 4 operations of stage 1, whose list has 5",
+        shorter: "process 0: its order has 4 operations of stage 0, whose list has 5",
+        of_another: "order(0, 4, 2, 1) has the stages {1, 3}; those of the process are (0, 2)",
+        no_order: "order(0, 4, 2, 1) returned NoneType; must be a list of the stages (0, 2)",
         early_update: "order of process 0: B0.0 of stage 0 lies between updates of its stages",
         reversed_order: "the operation lists deadlock: stage 2 at F0.0, stage 3 at F0.0",
     }.items(),
@@ -140,6 +150,16 @@ def test_order_of_a_process_must_take_each_list_once_and_update_together(order, 
         check_custom_schedule(changed(Interleaved1F1B, order=order), 4, 2)
 
 
-def test_placement_without_some_stage_is_refused():
-    with pytest.raises(ConfigError, match=re.escape("placement(4) returned ")):
-        check_custom_schedule(changed(placement=lambda _self, _D: Placement(((0, 1), (3,)))), 4, 2)
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        (None, "returned None; must be a pipetrain.Placement"),
+        (Placement(((0, 1), (3,))), "must have each stage once"),
+        (Placement(((2, 0), (1, 3))), "in ascending order: ((0, 2), (1, 3))"),
+        (Placement(((3,), (0,), (1,), (2,))), "in ascending order: ((0,), (1,), (2,), (3,))"),
+        (Placement(((), (0, 2), (1, 3))), "none empty"),
+    ],
+)
+def test_placement_other_than_that_of_each_stage_in_turn_is_refused(placement, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_custom_schedule(changed(placement=lambda _self, _D: placement), 4, 2)
