@@ -293,6 +293,24 @@ def test_precision_clipping_and_recomputation_match_on_gpus(tmp_path):
 
 
 @pytest.mark.slow
+def test_several_stages_and_split_backwards_match_on_gpus(tmp_path):
+    drained, clipped = Synchronous(), {"optimizer": {"clip_norm": 0.5}}
+    fp16 = {"train": {"microbatches": 2, "epochs": 1, "precision": "fp16"}}
+    text = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, **microbatches(2)}
+    cases = {
+        "interleaved": (MethodCase(drained, Interleaved1F1B()), 4, {**clipped, **microbatches(4)}),
+        "three-chunks": (MethodCase(PipeOptim(), InterleavedContinuous1F1B(chunks=3)), 6, microbatches(2)),
+        "breadth-first": (MethodCase(drained, LoopedBFS()), 4, {**TIED, **microbatches(2)}),
+        "v": (MethodCase(PipeDream(), OneFOneBV()), 6, microbatches(2)),
+        "tied-v": (MethodCase(drained, ZBV()), 6, {**TIED, **microbatches(3)}),
+        "scaled-v": (MethodCase(drained, ZBV()), 4, {**TIED, **fp16}),
+        "split": (MethodCase(drained, ZBH1()), 3, {**clipped, **microbatches(4)}),
+        "text": (MethodCase(PipeDream(), OneFOneBV()), 4, text),
+    }
+    check(tmp_path, cases)
+
+
+@pytest.mark.slow
 def test_varying_text_and_carried_state_match_on_gpus(tmp_path):
     sections = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}}
     check(tmp_path, {m: (m, 2, {**sections, **microbatches(1)}) for m in ("pipedream", "gpipe", "pipemare")})
