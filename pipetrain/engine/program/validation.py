@@ -32,15 +32,10 @@ def validate(
     Raises:
         ScheduleError: with the reason and the grid.
     """
-    absent = {Kind.UPDATE} if segments is not None else {Kind.UPDATE, Kind.RECOMPUTATION}
-    if not any(op.kind is Kind.WEIGHT_GRADIENT for operations in lists for op in operations):
-        absent.add(Kind.WEIGHT_GRADIENT)
-    kinds = tuple(kind for kind in Kind if kind not in absent)
+    kinds = _kinds(lists, recomputes=segments is not None)
     messages = [kind for kind in kinds if kind is not Kind.WEIGHT_GRADIENT]
     workers = replicas or Replicas.one_each(len(lists))
-    first_stage = [op for worker in workers.workers_of(0) for op in lists[worker]]
-    if workers.counts[0] > 1:
-        first_stage.sort(key=lambda op: op.minibatch)
+    first_stage = _operations_of_first_stage(lists, workers)
     for worker, operations in enumerate(lists):
         own = _OwnMinibatches(workers, worker, num_microbatches, minibatches, kinds)
         fault = _first_fault(operations, own) or _first_disorder(operations, first_stage, messages)
@@ -48,17 +43,35 @@ def validate(
             index, reason = fault
             place = "" if index is None else f", operation {index}"
             raise ScheduleError(f"{workers.name(worker)}{place}: {reason}\n{grid(lists, (worker, index), workers)}")
-    for process, order in enumerate(orders or ()):
-        counts = Counter(order)
-        if (wrong := next((r for r in counts if counts[r] != len(lists[r])), None)) is not None:
-            raise ScheduleError(
-                f"process {process}: its order has {counts[wrong]} operations of stage {wrong}, whose list has "
-                f"{len(lists[wrong])}"
-            )
+    _check_counts(lists, orders or ())
     try:
         play(lists, unit_duration, segments, replicas=workers, orders=orders)
     except DeadlockError as error:
         raise ScheduleError(f"{error}\n{grid(lists, replicas=workers, orders=orders)}") from None
+
+
+def _kinds(lists: Sequence[Sequence[Operation]], *, recomputes: bool) -> tuple[Kind, ...]:
+    """The kinds that every microbatch needs at every stage."""
+    absent = {Kind.UPDATE} if recomputes else {Kind.UPDATE, Kind.RECOMPUTATION}
+    if not any(op.kind is Kind.WEIGHT_GRADIENT for operations in lists for op in operations):
+        absent.add(Kind.WEIGHT_GRADIENT)
+    return tuple(kind for kind in Kind if kind not in absent)
+
+
+def _operations_of_first_stage(lists: Sequence[Sequence[Operation]], workers: Replicas) -> list[Operation]:
+    operations = [op for worker in workers.workers_of(0) for op in lists[worker]]
+    return operations if workers.counts[0] == 1 else sorted(operations, key=lambda op: op.minibatch)
+
+
+def _check_counts(lists: Sequence[Sequence[Operation]], orders: Orders) -> None:
+    """Compares the number of operations of a stage in the order of its process with its list."""
+    for process, order in enumerate(orders):
+        for stage, count in Counter(order).items():
+            if count != len(lists[stage]):
+                raise ScheduleError(
+                    f"process {process}: its order has {count} operations of stage {stage}, whose list has "
+                    f"{len(lists[stage])}"
+                )
 
 
 _MicrobatchOp = tuple[Kind, int, int | None]
