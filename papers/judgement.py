@@ -75,14 +75,19 @@ def judge(rules: Sequence[Rule], results: Results, *, superlative: bool = False,
     tried = [answer for answer in found if answer.tested]
     if not tried:
         return Verdict(NOT_TESTED, lines)
+    return Verdict(_word(tried, len(found), len(asked), superlative=superlative), lines)
+
+
+def _word(tried: Sequence[_Answer], parts: int, experiments: int, *, superlative: bool) -> str:
+    """What was seen, and the number of the experiments that decide it if not all of them do."""
     holding, refuted = (sum(answer.holds is value for answer in tried) for value in (True, False))
     scale = FULL if all(answer.scale == FULL for answer in tried) else SMALL
-    word = seen(holding, refuted, len(found), scale, superlative=superlative)
+    word = seen(holding, refuted, parts, scale, superlative=superlative)
     decided = {name for answer in tried for name in answer.experiments if answer.holds is not None}
-    partly = word != UNDECIDED and 0 < len(decided) < len(asked)
-    share = f", {len(decided)} of {len(asked)} experiments" if partly else ""
+    partly = word != UNDECIDED and 0 < len(decided) < experiments
+    share = f", {len(decided)} of {experiments} experiments" if partly else ""
     alone = ", parts uncorrected" if word.startswith(SEEN_IN_PART) else ""
-    return Verdict(word + share + alone, lines)
+    return word + share + alone
 
 
 def companions(experiment: str, results: Results) -> list[Measured]:

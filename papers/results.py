@@ -5,7 +5,7 @@ import json
 import math
 import shlex
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -204,9 +204,7 @@ def _group(content: Mapping[str, Any], rates: frozenset[float]) -> MeasuredGroup
         means, deviations = ({name: each[name] for name in each if name in _COSTS} for each in (means, deviations))
     if stuck:
         ended = {**ended, "completed": ended["completed"] - len(stuck), STUCK: len(stuck)}
-        values = {name: [run[name] for run in learned.values() if name in run] for name in means}
-        means = {name: statistics.fmean(found) for name, found in values.items() if found}
-        deviations = {name: statistics.stdev(found) for name, found in values.items() if len(found) > 1}
+        means, deviations = _means_and_deviations(learned.values(), means)
     return MeasuredGroup(
         content["name"],
         ended.get("completed", 0),
@@ -218,6 +216,14 @@ def _group(content: Mapping[str, Any], rates: frozenset[float]) -> MeasuredGroup
         rates,
         frozenset(run["seed"] for run in runs if run.get("status") == "diverged") | stuck,
     )
+
+
+def _means_and_deviations(
+    runs: Collection[Mapping[str, float]], names: Iterable[str]
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    found = {name: [run[name] for run in runs if name in run] for name in names}
+    means = {name: statistics.fmean(values) for name, values in found.items() if values}
+    return means, {name: statistics.stdev(values) for name, values in found.items() if len(values) > 1}
 
 
 def _has_learned(columns: Mapping[str, float]) -> bool:

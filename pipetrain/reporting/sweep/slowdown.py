@@ -95,12 +95,16 @@ def baseline_of(groups: Sequence[SweepGroup], name: str) -> int:
     """
     labels = labels_of(groups)
     exact = [number for number, group in enumerate(groups) if name in (group.name, labels[number])]
-    found = exact or [number for number, group in enumerate(groups) if all(_has(group, word) for word in name.split())]
+    found = exact or [number for number, group in enumerate(groups) if _has_all(group, name.split())]
     if len(found) == 1:
         return found[0]
     which = f"{len(found)} rows have it: " if found else "no row has it; rows: "
     listed = ", ".join(groups[number].name for number in found or range(len(groups)))
     raise ConfigError(f"--baseline {name}: {which}{listed}")
+
+
+def _has_all(group: SweepGroup, words: Sequence[str]) -> bool:
+    return all(_has(group, word) for word in words)
 
 
 def _has(group: SweepGroup, word: str) -> bool:

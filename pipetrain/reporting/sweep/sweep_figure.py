@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipetrain.reporting.seed_statistics import Interval
 from pipetrain.reporting.sweep.columns import SPEEDS, column_of, metric_of
 from pipetrain.reporting.sweep.compared_run import AXES, EPOCH, PREDICTED_S, STEP, TRAIN_LOSS, WALL_S
 from pipetrain.reporting.sweep.groups import CoursePoint, SweepGroup, labels_of, legend_of
@@ -188,17 +189,20 @@ class _Rows:
         ratios = {index: ratio for index, ratio in ratios.items() if not ratio.infinite[1]}
         widest = 1.4 * max((each.middle for each in ratios.values() if math.isfinite(each.middle)), default=1.0)
         for index, ratio in ratios.items():
-            color = self.styles[index].color
-            if ratio.infinite[0]:
-                panel.barh(index, widest, height=0.6, color=color, alpha=0.25)
-                panel.text(0.02 * widest, index, ratio_cell(ratio), va="center", fontsize=8)
-                continue
-            panel.barh(index, ratio.middle, height=0.6, color=color, alpha=1.0)
-            if math.isfinite(ratio.high):
-                panel.plot([ratio.low, ratio.high], [index, index], color=INK, linewidth=1.2)
+            self._ratio(panel, index, ratio, widest)
         panel.axvline(1.0, color=GRAY, linewidth=0.9, linestyle=":")
         panel.set_xlim(0, widest)
         panel.set(title=f"slowdown to {found.goal}", xlabel=f"steps over {shortened(found.baseline, 18)}")
+
+    def _ratio(self, panel: "Axes", index: int, ratio: Interval, widest: float) -> None:
+        color = self.styles[index].color
+        if ratio.infinite[0]:
+            panel.barh(index, widest, height=0.6, color=color, alpha=0.25)
+            panel.text(0.02 * widest, index, ratio_cell(ratio), va="center", fontsize=8)
+            return
+        panel.barh(index, ratio.middle, height=0.6, color=color, alpha=1.0)
+        if math.isfinite(ratio.high):
+            panel.plot([ratio.low, ratio.high], [index, index], color=INK, linewidth=1.2)
 
     def memory(self, panel: "Axes") -> None:
         """Weights and, behind them, activations, of all stages together."""

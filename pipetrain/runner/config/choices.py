@@ -66,13 +66,17 @@ def _homes(folder: Path | None) -> list[Path]:
 
 def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
     """Group -> choice of a run: as `asked` for, else from experiment, model and method, else the default."""
-    entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
-    named = ((str(group), name) for entry in entries for group, name in entry.items())
-    defaults = {group: str(name) for group, name in named if name is not None and "@" not in group}
+    defaults = _default_choices()
     given = {**group_overrides_of("experiment", asked.get("experiment", "")), **asked}
     for group in ("model", "method"):
         defaults |= group_overrides_of(group, given.get(group, defaults[group]))
     return {**defaults, **{group: name for group, name in given.items() if group in defaults}}
+
+
+def _default_choices() -> dict[str, str]:
+    entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
+    named = ((str(group), name) for entry in entries for group, name in entry.items())
+    return {group: str(name) for group, name in named if name is not None and "@" not in group}
 
 
 def group_overrides_of(group: str, name: str) -> dict[str, str]:

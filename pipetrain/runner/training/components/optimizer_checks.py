@@ -98,14 +98,9 @@ def _momentum(option: Any) -> str:
 
 def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> None:
     optimizer, target = build_torch_optimizer(settings, parameters), settings.target
-    known = [*CONDITIONS, "lr_scale", *(name for name in optimizer.defaults if name not in _OF_ALL)]
     taken = target.parameters()
     for group in settings.groups:
-        if unknown := [name for name in group.options if name not in known]:
-            name, kind = unknown[0], type(optimizer).__name__
-            meant = did_you_mean(name, known) or f"; it takes {', '.join(known)}"
-            given = f"{group.setting}.{name}={as_configured(group.options[name])}"
-            raise ConfigError(f"{given}: a group of {kind} takes no {name}{meant}")
+        _check_option_names(group, optimizer)
         options, of_group = dict(target.options), dict[str, Any](params=parameters)
         for name, value in group.options.items():
             (options if name in taken else of_group)[name] = value
@@ -113,6 +108,15 @@ def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) 
             replace(target, options=options).build([of_group])
         except ConfigError as error:
             raise ConfigError(f"{_conditions(group)}: {error}") from error
+
+
+def _check_option_names(group: ParameterGroup, optimizer: torch.optim.Optimizer) -> None:
+    known = [*CONDITIONS, "lr_scale", *(name for name in optimizer.defaults if name not in _OF_ALL)]
+    for name, value in group.options.items():
+        if name not in known:
+            meant = did_you_mean(name, known) or f"; it takes {', '.join(known)}"
+            given = f"{group.setting}.{name}={as_configured(value)}"
+            raise ConfigError(f"{given}: a group of {type(optimizer).__name__} takes no {name}{meant}")
 
 
 def _conditions(group: ParameterGroup) -> str:
