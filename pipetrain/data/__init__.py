@@ -1,1 +1,4 @@
-"""The loader: minibatches of any data set, in an order that no process changes, and checks of its samples."""
+"""The loader: minibatches of any data set, in an order that no process changes, and checks of its samples.
+
+Imports the engine alone.
+"""

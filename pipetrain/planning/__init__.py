@@ -1,4 +1,4 @@
 """Pipelines planned and predicted from measured times: profiles, costs, search, `partition=auto` and `partition=file`.
 
-Imports the engine, the graph and the runner, but not the reporting.
+Imports the engine, the loader and the runner, but not the reporting.
 """

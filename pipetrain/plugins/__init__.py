@@ -1,4 +1,4 @@
 """Parts that a configuration names and no module imports: torch's own schedules, and trackers of optional packages.
 
-They import the engine and the runner, and none another.
+They import the engine and the runner, and not each other.
 """

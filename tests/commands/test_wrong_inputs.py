@@ -56,7 +56,7 @@ report
 report runs empty
 report runs /nonexistent
 report distances
-doctor --gpu
+doctor --bogus
 completion tcsh
 list modles
 list --config-dir /nonexistent
