@@ -18,7 +18,6 @@ from pipetrain.planning.profiling.layer_times import MeasuredModel
 from pipetrain.planning.profiling.link_speed import LinkSpeed
 from pipetrain.planning.profiling.profile import measure_reading, profile_of
 from pipetrain.runner.config.given_objects import with_objects
-from pipetrain.runner.training.components.data import build_data
 
 FROM_FILE = "pipetrain.planning.partition.from_file.PartitionFromPlan"
 FINEGRAINED = {"_target_": "pipetrain.runner.partition.finegrained.FineGrained", "stages": 5}
@@ -61,6 +60,7 @@ def measured_profile(*, bandwidth=True, given=(), **changes):
 @pytest.mark.parametrize(
     ("options", "threads"), [({}, 4), ({"replicas": [2, 2]}, 2), ({"_target_": FROM_FILE, "path": "plan.json"}, 2)]
 )
+@pytest.mark.usefixtures("counter")
 def test_profile_has_the_threads_of_the_processes(tmp_path, monkeypatch, options, threads):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profile, "usable_cores", lambda: 8)
@@ -68,9 +68,10 @@ def test_profile_has_the_threads_of_the_processes(tmp_path, monkeypatch, options
     (tmp_path / "plan.json").write_text(json.dumps(PipelinePlan(stages, 0.1, 0.2, 0.1, ("a", "b")).to_json()))
     explicit = {"_target_": "pipetrain.runner.partition.rules.Explicit", "boundaries": [3]}
     chosen = settings("pipedream", device="cpu", partition=options if "path" in options else {**explicit, **options})
-    assert profile._measuring(chosen, build_data(chosen)).threads == threads
+    assert profile_of(chosen).provenance["threads"] == threads
 
 
+@pytest.mark.usefixtures("counter")
 def test_profile_has_the_threads_of_processes_with_several_stages(monkeypatch):
     monkeypatch.setattr(profile, "usable_cores", lambda: 8)
     even = {"_target_": "pipetrain.runner.partition.rules.Even", "stages": 4}
@@ -78,7 +79,7 @@ def test_profile_has_the_threads_of_processes_with_several_stages(monkeypatch):
     for microbatches, threads in ((2, 4), (5, 2)):  # a run refuses five
         train = {"batch_size": 10, "microbatches": microbatches}
         chosen = settings("gpipe", device="cpu", partition=even, schedule=interleaved, train=train)
-        assert profile._measuring(chosen, build_data(chosen)).threads == threads
+        assert profile_of(chosen).provenance["threads"] == threads
 
 
 def test_a_profile_says_what_was_measured(counter):
