@@ -236,26 +236,6 @@ def test_every_method_has_equal_bits_on_gpus(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_several_stages_of_a_process_have_equal_bits_on_gpus(tmp_path):
-    """With two links between the same two processes in one direction, and in a V from one to the other and back."""
-    clipped = {"optimizer": {"clip_norm": 0.5}}
-    check(
-        tmp_path,
-        {
-            "interleaved": (MethodCase(Synchronous(), Interleaved1F1B()), 4, microbatches(4, **clipped)),
-            "interleaved of three": (MethodCase(PipeOptim(), InterleavedContinuous1F1B()), 6, microbatches(3)),
-            "continuous": (MethodCase(PipeDream(), InterleavedContinuous1F1B()), 4, microbatches(2)),
-            "breadth first": (MethodCase(Synchronous(), LoopedBFS(chunks=3)), 6, microbatches(2)),
-            "v": (MethodCase(PipeDream(), OneFOneBV()), 4, microbatches(1)),
-            "v of three": (MethodCase(PipeOptim(), OneFOneBV()), 6, microbatches(2)),
-            "tied": (MethodCase(Synchronous(), ZBV()), 4, {**TIED, **microbatches(2)}),
-            "split": (MethodCase(Synchronous(), ZBH1()), 3, microbatches(4)),
-        },
-    )
-
-
-@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stages", [2, 3])
