@@ -158,19 +158,22 @@ class DistributedExecutor(ManyProcesses):
 
         A part that the gate refuses ends the evaluation once the later stages have passed on those before it.
         """
-        first, last = self.stages[0], self.stages[-1]
-        turns = sorted((part + stage.index, stage.index, part) for stage in self.stages for part in own)
+        last, gate = self.stages[-1], -1
+        # all processes in the same turn: were one a turn behind at a pause, it could wait for another's next turn
+        opens = 0 if self._placement.several else last.index
+        places = [(opens, gate), *((stage.index, stage.index) for stage in self.stages)]
+        turns = sorted((part + after, r, part) for after, r in places for part in own)
         by_index, parts = {stage.index: stage for stage in self.stages}, self.evaluated_parts(len(keys), own)
         refused: tuple[int, BrokenOffError] | None = None
         for _, r, part in turns:
             if refused is not None and part >= refused[0]:
                 continue
-            if r == first.index:
+            if r == gate:
                 try:
                     next(parts)
                 except BrokenOffError as error:
                     refused = part, error
-                    continue
+                continue
             outputs = by_index[r].evaluate(self._evaluation_input(r, part, feed))
             if r < self.num_stages - 1:
                 outbox = self._ports[r].outgoing[Kind.FORWARD, self.replicas.worker(r + 1, part)]

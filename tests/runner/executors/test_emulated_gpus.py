@@ -291,6 +291,12 @@ def test_several_stages_and_split_backwards_match_on_gpus(tmp_path):
 
 
 @pytest.mark.slow
+def test_pause_in_an_evaluation_of_several_stages_ends_on_gpus(tmp_path):
+    often = {"checkpoint": {"every_minutes": 1e-4}, "dataset": {"train": 60, "eval": 60}, "eval": {"batch_size": 2}}
+    check(tmp_path, {"paused": (MethodCase(Synchronous(), Interleaved1F1B()), 6, {**microbatches(3), **often})})
+
+
+@pytest.mark.slow
 def test_varying_text_and_carried_state_match_on_gpus(tmp_path):
     sections = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}}
     check(tmp_path, {m: (m, 2, {**sections, **microbatches(1)}) for m in ("pipedream", "gpipe", "pipemare")})

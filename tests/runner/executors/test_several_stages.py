@@ -41,6 +41,8 @@ ASYNCHRONOUS: dict[str, Method] = {
 DRAINED = {"interleaved": Interleaved1F1B(), "bfs": LoopedBFS(), "zb_h1": ZBH1(), "zb_v": ZBV()}
 CONTINUOUS = {"interleaved": InterleavedContinuous1F1B(), "v": OneFOneBV()}
 CLIPPED = {"clip_norm": 0.5}
+LONGER = {"dataset": {"train": 100, "eval": 60}, "eval": {"batch_size": 2}, "checkpoint": {"every_minutes": 1e-4}}
+"""A run that saves several times."""
 
 
 def check(folder, cases):
@@ -156,6 +158,16 @@ def test_resumed_run_has_the_bits_of_the_whole(tmp_path, schedule):
         half = store.checkpoints(tmp_path / method / "whole")[0]
         again = distributed([job(tmp_path / method / "distributed", case, 4, resume=half, **changes)])
         assert_same(again[0], whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", DRAINED)
+def test_pausing_in_training_and_in_evaluations_changes_no_bits(tmp_path, schedule):
+    case, changes = MethodCase(Synchronous(), DRAINED[schedule]), {**LONGER, "train": {"microbatches": 2}}
+    paused = job(tmp_path / "paused", case, 4, **changes)
+    whole = job(tmp_path / "whole", case, 4, **{**changes, "checkpoint": {}})
+    assert_same(distributed([paused])[0], simulated(whole))
+    assert len(store.checkpoints(paused.run.path)) > 1
 
 
 @pytest.mark.slow
