@@ -40,9 +40,10 @@ _PLAIN = ComputeOptions()
 class Pipeline:
     """A model whose stages train under a schedule and a method.
 
-    Without a launcher, all stages are simulated in this process. Under torchrun, each process has one stage, and the
-    stages exchange messages over NCCL if each has its own GPU, else over Gloo. The weights are equal bit by bit.
-    Every process makes the same calls. The first one reads the inputs of minibatches, the last one their targets.
+    Without a launcher, all stages are simulated in this process. Under torchrun, each process has one stage, or those
+    that the schedule places in it, and they exchange messages over NCCL if each has its own GPU, else over Gloo. The
+    weights are equal bit by bit. Every process makes the same calls. The one of the first stage reads the inputs of
+    minibatches, the one of the last stage their targets.
 
     Attributes:
         steps: minibatches trained so far.
@@ -84,7 +85,7 @@ class Pipeline:
 
         Raises:
             ConfigError: schedule, method, stages and microbatches are not compatible, or torchrun has started another
-                number of processes than there are stages.
+                number of processes than the schedule takes.
         """
         chain = model if isinstance(model, LayerChain) else LayerChain.of_sequential(model)
         bounds = _bounds(chain, stages)
@@ -216,7 +217,7 @@ def _joined(device: torch.device, rules: PipelineRules) -> int:
     if int(os.environ["WORLD_SIZE"]) != needed:
         raise ConfigError(
             f"{os.environ['WORLD_SIZE']} processes for {rules.num_stages} stages; torchrun --nproc-per-node {needed} "
-            "starts one for each"
+            f"starts as many as schedule {rules.schedule.name} takes"
         )
     if not dist.is_initialized():
         set_environment(device.type)
