@@ -1,1 +1,1 @@
-"""Trackers: callbacks that record a run for TensorBoard, MLflow or Weights & Biases, or in a CSV file."""
+"""The tracker of TensorBoard, and what all trackers share."""
