@@ -26,7 +26,7 @@ LOWER_TESTS := tests/test_cli.py tests/test_private_apis.py tests/engine/librari
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-engine test-slow test-exhaustive test-lower test-cuda lint format docs site bench bench-planner drill reproduce clean map slowdown $(PAPERS)
+.PHONY: help setup demo test test-engine test-slow test-exhaustive test-lower test-cuda lint format docs site dist bench bench-planner drill reproduce clean map slowdown $(PAPERS)
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -88,6 +88,11 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 
 site: setup  ## Build the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+dist: setup  ## Build the wheel and the sdist in dist/, and check both in an empty virtual environment
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python scripts/check_dist.py
 
 bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), replicas, simulation, the host's time, fine-grained pipelines, many workers, the start, and loading
 	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done

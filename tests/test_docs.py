@@ -14,10 +14,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 from support.transcripts import BLOCK, Command, modules, transcripts
 
-import pipetrain
 from papers.cli import PROGRAM
 from pipetrain import cli
 from pipetrain.runner.config.composition import combinations, composed
@@ -154,12 +152,6 @@ def test_settings_of_an_example_in_docs_compose(line):
 def test_settings_page_is_what_its_script_writes():
     script = runpy.run_path(str(ROOT / "scripts" / "write_settings_page.py"))
     assert script["PAGE"].read_text(encoding="utf-8") == script["page"](), "run scripts/write_settings_page.py"
-
-
-def test_citation_names_the_version_and_license_of_the_package():
-    citation = OmegaConf.load(ROOT / "CITATION.cff")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert (citation["version"], citation["license"]) == (pipetrain.__version__, project["license"])
 
 
 def test_readme_says_of_every_method_when_to_use_it():
