@@ -40,7 +40,10 @@ class SplitLayers:
     @property
     def read_weights(self) -> bool:
         """True if the backward from the output of some layer to its weights may depend on these."""
-        return any(type(each).forward not in _FORWARDS or is_parametrized(each) for each in self._forwards or ())
+        return any(
+            type(each).forward not in _FORWARDS or is_parametrized(each) or each._forward_pre_hooks
+            for each in self._forwards or ()
+        )
 
     def run(self, forward: Callable[[], Tensors], inputs: Tensors) -> tuple[Tensors, PutAside]:
         """Outputs of `forward` on these inputs, and where their backward puts aside what it leaves to W."""

@@ -55,6 +55,29 @@ def test_split_schedule_trains_the_same_weights(name, recompute):
     assert_equal_runs(*METHODS[name], recompute=recompute)
 
 
+class Squared(nn.Linear):
+    """A layer that splits, and whose gradients of weights depend on the weights."""
+
+    splits_backward = True
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight.square(), self.bias)
+
+
+def layers_that_read_weights():
+    torch.manual_seed(0)
+    by_hook = nn.utils.weight_norm(nn.Linear(8, 8))
+    return nn.Sequential(
+        nn.utils.parametrizations.weight_norm(nn.Linear(4, 8)), Squared(8, 8), nn.Tanh(), by_hook, nn.Linear(8, 4)
+    )
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`")
+@pytest.mark.parametrize("name", ["pipedream", "pipeoptim"])
+def test_gradients_that_depend_on_the_weights_find_those_of_b(name):
+    assert_equal_runs(*METHODS[name], layers_that_read_weights)
+
+
 @pytest.mark.parametrize("name", ["pipedream_flush", "pipeoptim"])
 @pytest.mark.parametrize("options", [{"clip_norm": 0.05}, {"arithmetic": ComputeOptions("fp16")}], ids=["clip", "fp16"])
 def test_gradients_are_complete_after_the_last_w(name, options):
