@@ -33,7 +33,7 @@ class SplitLayers:
 
     def __init__(self, module: nn.Module, arithmetic: ComputeOptions) -> None:
         self._mixed = arithmetic.mixed
-        self._candidates = [] if arithmetic.compiled else list(dict.fromkeys(_candidates(module)))
+        self._candidates = [] if arithmetic.compiled else list(dict.fromkeys(split_candidates(module)))
         self._forwards: dict[nn.Module, Forward] | None = None if self._candidates else {}
         self._current: PutAside | None = None
 
@@ -75,7 +75,7 @@ class SplitLayers:
         return forward
 
 
-def _candidates(module: nn.Module) -> Iterator[nn.Module]:
+def split_candidates(module: nn.Module) -> Iterator[nn.Module]:
     """The outermost modules that may split; whatever replaces a module's `forward` keeps it and its parts whole."""
     chosen = getattr(module, "splits_backward", None)
     replaced = "forward" in vars(module) or hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
@@ -83,7 +83,7 @@ def _candidates(module: nn.Module) -> Iterator[nn.Module]:
         return
     if not (chosen or type(module).forward in _FORWARDS):
         for child in module.children():
-            yield from _candidates(child)
+            yield from split_candidates(child)
     elif all(parameter.requires_grad for parameter in module.parameters()):  # frozen weights need no inputs kept
         yield module
 

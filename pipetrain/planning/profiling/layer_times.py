@@ -23,6 +23,7 @@ from pipetrain.engine.losses import Loss, on_device
 from pipetrain.engine.models.chain import LayerChain, sharing_buffers
 from pipetrain.engine.stage.module import StageModule, non_leaf_inputs
 from pipetrain.engine.stage.saved_tensors import SavedTensors
+from pipetrain.engine.stage.split_layers import split_candidates
 from pipetrain.engine.tensors import Tensors, storage_pointers
 from pipetrain.planning.profile.profile import ProfiledLayer
 from pipetrain.runner.training.components.machine import freed_memory_kept
@@ -266,15 +267,11 @@ class _Layer:
         )
 
 
-_SPLIT = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding)
-"""Modules whose gradients of weights a split backward leaves for W."""
-
-
 class _SplitParts:
     """The modules of a layer that a split backward splits, while a forward runs."""
 
     def __init__(self, layer: nn.Module) -> None:
-        self._parts = [each for each in layer.modules() if isinstance(each, _SPLIT) and each.weight.requires_grad]
+        self._parts = list(split_candidates(layer))
         self._inputs: dict[int, int] = {}
         self._outputs_bytes = 0
         self._handles: list[RemovableHandle] = []

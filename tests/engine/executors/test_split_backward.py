@@ -73,7 +73,7 @@ def layers_that_read_weights():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`")
-@pytest.mark.parametrize("name", ["pipedream", "pipeoptim"])
+@pytest.mark.parametrize("name", ["spectrain", "pipemare_t2"])
 def test_gradients_that_depend_on_the_weights_find_those_of_b(name):
     assert_equal_runs(*METHODS[name], layers_that_read_weights)
 
