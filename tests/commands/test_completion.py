@@ -46,7 +46,7 @@ def offered(capsys, line):
             ("pipetrain run log.to=[mlflow,", ["log.to=[mlflow,tensorboard] ", "log.to=[mlflow,wandb] "]),
             ("pipetrain run topology.gigabytes_per_s=", [""]),
             ("pipetrain run method=i_timeprest method.st", ["method.staleness_decay="]),
-            ("pipetrain timeline --seconds schedule=1f1b_", ["schedule=1f1b_2bw ", "schedule=1f1b_flush "]),
+            ("pipetrain timeline --seconds schedule=1f1b_", [f"schedule=1f1b_{end} " for end in ("2bw", "flush", "v")]),
             ("pipetrain eval RUN threa", ["threads="]),
             (
                 "pipetrain run train.precision=",

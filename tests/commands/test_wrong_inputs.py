@@ -86,7 +86,7 @@ run method=gpipe schedule=interleaved_1f1b partition.stages=4 train.microbatches
 run method=gpipe schedule=looped_bfs schedule.chunks=1                      schedule.chunks=1: .* 2, as schedule=gpipe
 run method=pipedream schedule=1f1b_v partition.stages=3                 partition.stages=3: .*partition.stages=2 or 4
 run method=pipedream schedule=zb_v partition.stages=4                       schedule=zb_v; use schedule=1f1b,
-run method=gpipe schedule=zb_v partition.stages=4 partition.replicas=[2,2,2,2]   partition.replicas: schedule=zb_v
+run method=gpipe schedule=zb_v partition.stages=4 partition.replicas=[2,2,2,2]   partition.replicas=\[2.*: schedule=zb_v
 run dataset.workers=50000                             dataset.workers=50000: must be at most \d+
 run train.target=66                                   train.target=66.*top1
 run log.every_steps=0                                 log.every_steps=0
