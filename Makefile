@@ -84,6 +84,7 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 	$(BIN)/python scripts/write_settings_page.py
 	$(BIN)/python scripts/write_models_page.py
 	$(BIN)/python scripts/draw_docs_images.py
+	$(BIN)/python scripts/write_v_versions.py
 	$(BIN)/python -m papers pages
 
 site: setup  ## Build the documentation as a site, in site/

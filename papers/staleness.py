@@ -19,6 +19,7 @@ from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.playback import play, unit_duration
 from pipetrain.engine.stage.base import Training
+from pipetrain.engine.stage.stage import Stage
 from pipetrain.graph.conversion import chain_of
 from pipetrain.runner.config.choices import group_overrides_of, section
 from pipetrain.runner.config.instantiate import Target
@@ -27,7 +28,8 @@ from pipetrain.runner.terminal.text_table import number_list, text_lines, text_t
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.training.components.pipeline import build_pipeline_rules
 
-_WIDTH, _CLASSES = 8, 4
+_WIDTH = 8
+"""Numbers of inputs, outputs and classes of every layer, so that all layers have as many weights."""
 _TRAINING = Training(
     OptimizerFactory(lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9), rate=lambda _: 0.01),
     CrossEntropy(),
@@ -35,6 +37,7 @@ _TRAINING = Training(
 _CHANGED = {
     "pipedream_vertical_sync": ("pipedream", {"vertical_sync": True}, None),
     "pipedream_pipemare": ("pipedream", {}, "pipemare"),
+    "pipedream_v": ("pipedream", {}, "1f1b_v"),
 }
 """Row -> (method, settings changed, schedule if not its own)."""
 _TABLE_1 = ("pipedream_pipemare", "gpipe", "pipemare")
@@ -105,21 +108,32 @@ def rules_of(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
     return build_pipeline_rules(phase, num_stages, count, None)
 
 
-def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeasurement]:
-    rules = rules_of(row, num_stages, num_microbatches)
+def trained(rules: PipelineRules, layers_per_stage: int = 1) -> Sequence[Stage]:
+    """The stages of a short run on random samples, in one process, with layers of equal size."""
     torch.manual_seed(0)
-    layers = [nn.Linear(_WIDTH, _WIDTH) for _ in range(num_stages - 1)]
-    chain = chain_of(nn.Sequential(*layers, nn.Linear(_WIDTH, _CLASSES)))
+    num_stages = rules.num_stages
+    chain = chain_of(nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(num_stages * layers_per_stage))))
     minibatches = 2 * rules.contexts[0].delay + 4
     size = 2 * rules.num_microbatches
-    x, y = torch.randn(minibatches * size, _WIDTH), torch.randint(0, _CLASSES, (minibatches * size,))
+    x, y = torch.randn(minibatches * size, _WIDTH), torch.randint(0, _WIDTH, (minibatches * size,))
     loader = Loader(TensorDataset(x, y), batch_size=size, microbatches=rules.num_microbatches, shuffle=False)
-    pipeline = build_pipeline(chain, [(r, r + 1) for r in range(num_stages)], rules, _TRAINING)
+    bounds = [(r * layers_per_stage, (r + 1) * layers_per_stage) for r in range(num_stages)]
+    pipeline = build_pipeline(chain, bounds, rules, _TRAINING)
     pipeline.train(loader, DrainInterval.whole(minibatches))
-    for stage in pipeline.stages:
+    return pipeline.stages
+
+
+def weight_copies(stage: Stage) -> float:
+    """Peak bytes of all sets of weights that a stage held, over the bytes of one set."""
+    bytes_of_one = sum(parameter.nbytes for parameter in stage.module.parameters())
+    return float(stage.report()["weight_bytes_peak"] / bytes_of_one)
+
+
+def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeasurement]:
+    rules = rules_of(row, num_stages, num_microbatches)
+    for stage in trained(rules):
         measured, closed = stage.report(), CLOSED[row]
         at = Position(stage.index, num_stages, rules.num_microbatches)
-        bytes_of_one = sum(parameter.nbytes for parameter in stage.module.parameters())
         yield StageMeasurement(
             row,
             at.N,
@@ -127,7 +141,7 @@ def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeas
             (closed.forward(at), measured["forward_staleness"]),
             (closed.backward(at), measured["backward_staleness"]),
             (closed.versions(at), measured["weight_versions_max"]),
-            measured["weight_bytes_peak"] / bytes_of_one,
+            weight_copies(stage),
         )
 
 
