@@ -82,7 +82,7 @@ def _add_pages(subparsers: Subparsers) -> None:
         "pages", help=text, description=text, epilog="For example: python -m papers pages pipemare -o pages"
     )
     parser.add_argument(
-        "names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, ..., map, or slowdown; default all"
+        "names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, ..., map, slowdown or v_shaped; default all"
     )
     parser.add_argument(
         "--results", type=Path, default=Path("results"), metavar="FOLDER", help="with published/; default results"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from papers import field_map, field_map_page, lines, measured_section, slowdown
+from papers import field_map, field_map_page, lines, measured_section, slowdown, v_shaped
 from papers.measured_section import experiments, figure_of
 from papers.paper import read_tables
 from papers.paper_page import page
@@ -17,14 +17,14 @@ def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[P
     """Writes the pages and figures of these papers, or of all, and yields the files.
 
     Args:
-        names: of papers, `map` or `slowdown`; none: all.
+        names: of papers, `map`, `slowdown` or `v_shaped`; none: all.
         results: the folder with `published/`, and with what experiments measured.
         output: where the pages go; figures go to `images/` in it.
 
     Raises:
         ConfigError: there is no such paper or no file of its numbers, or results are damaged.
     """
-    every = (*PAPERS, field_map.NAME, slowdown.NAME)
+    every = (*PAPERS, field_map.NAME, slowdown.NAME, v_shaped.NAME)
     for name in names:
         if name not in every:
             raise ConfigError(f"pages {name}: no paper of that name; there are {', '.join(every)}")
@@ -37,6 +37,8 @@ def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[P
         yield from _write_map(results, output)
     if not names or slowdown.NAME in names:
         yield from _write_slowdown(results, output)
+    if not names or v_shaped.NAME in names:
+        yield from _write_v_shaped(results, output)
     for paper in papers:
         for figure in paper.figures:
             figure.draw(images / figure.name)
@@ -67,3 +69,12 @@ def _write_slowdown(results: Path, output: Path) -> Iterator[Path]:
             yield output / "images" / name
     write_whole(output / f"{slowdown.NAME}.md", slowdown.page(scale, of_one_rate, tuned))
     yield output / f"{slowdown.NAME}.md"
+
+
+def _write_v_shaped(results: Path, output: Path) -> Iterator[Path]:
+    scale, pairs = v_shaped.pairs_of(results)
+    if pairs:
+        v_shaped.draw(output / "images" / v_shaped.FIGURE, pairs)
+        yield output / "images" / v_shaped.FIGURE
+    write_whole(output / f"{v_shaped.NAME}.md", v_shaped.page(scale, pairs))
+    yield output / f"{v_shaped.NAME}.md"

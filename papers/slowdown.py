@@ -27,7 +27,7 @@ LINES = {
     ("soap", "pipedream"): "SOAP",
 }
 """(preset, method) -> name of the line."""
-_EARLY = min(STEPS_TO_LOSS, key=lambda name: STEPS_TO_LOSS[name])
+EARLY = min(STEPS_TO_LOSS, key=lambda name: STEPS_TO_LOSS[name])
 _CONTROL = "AdamW"
 """The line that others are compared with: stashed weights and nothing else."""
 _PLANNED = len(LINES) * 6 * 3
@@ -55,22 +55,37 @@ def lines_of(results: Path, *, tuned: bool = False) -> tuple[str, list[Line]]:
         tuned: True for the runs whose learning rate was tuned at each depth, False for those at the rate of one stage.
     """
     for scale in (FULL, SMALL):
-        found = []
-        for (preset, method), name in LINES.items():
-            target = ReproductionTarget(f"{NAME}/{preset}", scale)
-            kept = target.results(results)
-            compared = (row for _, rows in compared_runs(target, kept) for row in rows)
-            swept = [kept / "runs.csv"] if made_by(target.words(Path("DIR")), kept) else []
-            rows = list(compared) if tuned else ended_runs(swept)
-            own = [row for row in rows if row["method"] == method]
-            if own and not any(row[STAGES] == "1" for row in own):
-                # one stage is the same under all methods of a preset, and is tuned under one of them
-                own += [row for row in rows if row[STAGES] == "1"]
-            if own:
-                found.append(Line.of(name, own))
-        if found:
+        every = (
+            line_of(results, ReproductionTarget(f"{NAME}/{preset}", scale), method, name, tuned=tuned)
+            for (preset, method), name in LINES.items()
+        )
+        if found := [line for line in every if line]:
             return scale, found
     return SMALL, []
+
+
+def line_of(
+    results: Path, target: ReproductionTarget, method: str, name: str, *, tuned: bool = False, one: str = "1"
+) -> Line | None:
+    """The line of a method of a preset, from stored results of today's settings; None if there are none.
+
+    Args:
+        results: the folder of all results.
+        target: the preset at a scale.
+        method: the line's.
+        name: of the line.
+        tuned: True for the runs of comparisons, False for those of sweeps.
+        one: number of stages that all methods of the preset compute the same with, and may have in one line only.
+    """
+    kept = target.results(results)
+    if tuned:
+        rows = [row for _, each in compared_runs(target, kept) for row in each]
+    else:
+        rows = ended_runs([kept / "runs.csv"] if made_by(target.words(Path("DIR")), kept) else [])
+    own = [row for row in rows if row["method"] == method]
+    if own and not any(row[STAGES] == one for row in own):
+        own += [row for row in rows if row[STAGES] == one]
+    return Line.of(name, own) if own else None
 
 
 def page(scale: str, lines: Sequence[Line], tuned: Sequence[Line]) -> str:
@@ -175,13 +190,13 @@ def _sentences(lines: Sequence[Line]) -> Iterator[str]:
     if control is None:
         return
     for stages in control.depths[1:]:
-        own = control.slowdown(_EARLY, stages)
+        own = control.slowdown(EARLY, stages)
         if own is None:
             continue
         said: dict[str, list[str]] = {kind: [] for kind in _MEANINGS}
         for line in lines:
-            if line is not control and (found := line.slowdown(_EARLY, stages)):
-                kind = _compared(*(_over_one_stage(each, _EARLY, stages) for each in (line, control)))
+            if line is not control and (found := line.slowdown(EARLY, stages)):
+                kind = compared(*(over_one_stage(each, EARLY, stages) for each in (line, control)))
                 if kind == "undecided" and math.isinf(found.middle):
                     said["lost"].append(line.name)
                 else:
@@ -207,26 +222,33 @@ def _next_to_papers(lines: Sequence[Line]) -> Iterator[tuple[str, ...]]:
         line = by_name.get(name)
         if control and line and all({1, stages} <= set(each.depths) for each in (line, control)):
             cells = []
-            for column in (_EARLY, LOSS):
-                both = [_over_one_stage(each, column, stages) for each in (line, control)]
-                cells += [*map(_over_one_stage_cell, both), _compared(*both)]
+            for column in (EARLY, LOSS):
+                both = [over_one_stage(each, column, stages) for each in (line, control)]
+                cells += [*map(_over_one_stage_cell, both), compared(*both)]
             yield text, f"{stages}", *cells
 
 
-def _over_one_stage(line: Line, column: str, stages: int) -> Values:
-    """Steps or losses by seed, over those of one stage, which may have other seeds in part; empty if one has none."""
-    own, one = line.measured[column][stages], line.measured[column][1]
-    if not all(map(math.isfinite, one.values())):
+def over_one_stage(line: Line, column: str, stages: int, one: int = 1) -> Values:
+    """Steps or losses by seed, over those of one stage, which may have other seeds in part; empty if one has none.
+
+    Args:
+        line: that has both depths.
+        column: of its measurements.
+        stages: the depth.
+        one: the depth that stands for one stage.
+    """
+    own, alone = line.measured[column][stages], line.measured[column][one]
+    if not all(map(math.isfinite, alone.values())):
         return {}
-    return {seed: own[seed] / one[seed] for seed in own.keys() & one.keys()}
+    return {seed: own[seed] / alone[seed] for seed in own.keys() & alone.keys()}
 
 
 def _over_one_stage_cell(values: Values) -> str:
     return ratio_cell(ratio(values, dict.fromkeys(values, 1.0)) if values else None)
 
 
-def _compared(ours: Values, theirs: Values) -> str:
-    """Whether what is over one stage is less than the control's, by the interval of the ratio of both."""
+def compared(ours: Values, theirs: Values) -> str:
+    """`less`, `same`, `more` or `undecided`: ours, over one stage, against theirs, by the interval of the ratio."""
     if not ours or not theirs:
         return "undecided"
     if ours == theirs and all(map(math.isfinite, ours.values())):

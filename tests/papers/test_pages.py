@@ -10,7 +10,7 @@ import pytest
 import support.cli
 from support.quick_cases import every
 
-from papers import field_map, field_map_page, measured_section, slowdown
+from papers import field_map, field_map_page, measured_section, slowdown, v_shaped
 from papers.judgement import companions
 from papers.pages import PAPERS
 from papers.paper import read_tables
@@ -112,10 +112,11 @@ def test_command_writes_page_and_figures_of_one_paper(tmp_path):
 
 
 @pytest.mark.slow
-def test_committed_slowdown_and_map_are_what_the_command_writes():
+def test_committed_pages_of_depth_are_what_the_command_writes():
     (scale, of_one_rate), (_, tuned) = (slowdown.lines_of(ROOT / "results", tuned=each) for each in (False, True))
     for name, made in (
         ("slowdown", slowdown.page(scale, of_one_rate, tuned)),
+        ("v_shaped", v_shaped.page(*v_shaped.pairs_of(ROOT / "results"))),
         ("map", field_map_page.page(field_map.maps_of(ROOT / "results"))),
     ):
         committed = ROOT / "docs" / "reproduction" / f"{name}.md"

@@ -1,0 +1,267 @@
+"""The page of `1f1b_v`: final losses and slowdowns with two stages per process in a V, against those of `1f1b`."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from papers import slowdown
+from papers.lines import Line
+from papers.slowdown import EARLY, compared, line_of, over_one_stage
+from papers.targets import FULL, SMALL, ReproductionTarget
+from pipetrain.reporting.seed_statistics import Interval, Values, difference
+from pipetrain.reporting.sweep.slowdown import ratio_cell
+from pipetrain.runner.terminal.style import INK, figure_of_rows
+from pipetrain.runner.terminal.text_table import markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "v_shaped"
+FIGURE = f"{NAME}.png"
+LINES = (("adamw", "pipedream"), ("adamw", "pipeoptim"), ("nadam", "pipedream"), ("soap", "pipedream"))
+"""Presets of `1f1b`, and the method; that of `1f1b_v` has the same name after `v_`."""
+_NUMBERS = (8, 16, 32)
+"""The numbers of processes that are compared."""
+_TOP = 10.0
+"""The largest slowdown to the earlier loss that the length of the runs can show."""
+_PLANNED = len(LINES) * len(_NUMBERS) * 3 + len({preset for preset, _ in LINES}) * 3
+"""Number of runs in a V: each line on each number of processes, and each preset on one, with three seeds."""
+_MADE = "<!-- made by `python -m papers pages v_shaped`; edits are lost -->"
+
+
+class Pair(NamedTuple):
+    """A method with an optimizer under both schedules.
+
+    Attributes:
+        preset: of `1f1b`.
+        flat: `1f1b`, with as many stages as processes.
+        v: `1f1b_v`, with twice as many.
+    """
+
+    preset: str
+    flat: Line
+    v: Line
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of processes that both were measured with."""
+        return [count for count in _NUMBERS if count in self.flat.depths and 2 * count in self.v.depths]
+
+    def change(self, numbers: Sequence[int]) -> Interval:
+        """The final loss of `1f1b_v` minus that of `1f1b`, on average over some numbers of processes."""
+        return _change([self.v.losses[2 * count] for count in numbers], [self.flat.losses[count] for count in numbers])
+
+    def at_equal_depth(self, stages: int) -> Interval:
+        """The final loss of `1f1b_v` minus that of `1f1b` with as many stages, on twice as many processes."""
+        return _change([self.v.losses[stages]], [self.flat.losses[stages]])
+
+    def slowdowns(self, count: int) -> tuple[Interval | None, Interval | None]:
+        """To the earlier loss, over one process, of `1f1b` and of `1f1b_v`."""
+        alone = self.v.measured[EARLY].get(2)
+        return self.flat.slowdown(EARLY, count), self.v.slowdown(EARLY, 2 * count, alone) if alone else None
+
+    def slowed(self, count: int) -> str:
+        """Whether the slowdown of `1f1b_v` is less than that of `1f1b`."""
+        if None in self.slowdowns(count):
+            return "undecided"
+        return compared(over_one_stage(self.v, EARLY, 2 * count, one=2), over_one_stage(self.flat, EARLY, count))
+
+
+def _change(ours: Sequence[Values], theirs: Sequence[Values]) -> Interval:
+    seeds = set.intersection(*(set(values) for values in (*ours, *theirs)))
+    means = [{seed: statistics.fmean(each[seed] for each in side) for seed in sorted(seeds)} for side in (ours, theirs)]
+    return difference(*means)
+
+
+def pairs_of(results: Path) -> tuple[str, list[Pair]]:
+    """The scale of the stored results, and what was measured under both schedules."""
+    for scale in (FULL, SMALL):
+        found = []
+        for preset, method in LINES:
+            flat, v = (
+                line_of(results, ReproductionTarget(f"slowdown/{prefix}{preset}", scale), method, name, one=one)
+                for name, prefix, one in ((slowdown.LINES[preset, method], "", "1"), ("1f1b_v", "v_", "2"))
+            )
+            if flat and v and (pair := Pair(preset, flat, v)).numbers:
+                found.append(pair)
+        if found:
+            return scale, found
+    return SMALL, []
+
+
+def page(scale: str, pairs: Sequence[Pair]) -> str:
+    """Text of the page."""
+    return "\n\n".join(_parts(scale, pairs)) + "\n"
+
+
+def _parts(scale: str, pairs: Sequence[Pair]) -> Iterator[str]:
+    yield "# Two stages per process in a V"
+    yield _MADE
+    if not pairs:
+        yield _ABOUT
+        yield "Nothing has been measured yet."
+        return
+    yield f"![Final loss and slowdown of 1f1b and 1f1b_v by the number of processes](images/{FIGURE})"
+    yield f"*Means and 95 % intervals at {scale} scale; ▲: the loss was not reached. The table has paired differences.*"
+    yield _ABOUT
+    yield "\n".join(_sentences(pairs))
+    yield "## The same number of processes"
+    yield _HOW
+    yield "\n".join(markdown_table(_HEADS, _rows(pairs)))
+    if equal := list(_rows_at_equal_depth(pairs)):
+        yield "## The same number of stages"
+        yield _EQUAL_DEPTH
+        yield "\n".join(markdown_table(_EQUAL_HEADS, equal))
+    yield "## What is not shown"
+    yield "\n".join(f"- {text}" for text in (*_missing(pairs), *_NOT_SHOWN))
+
+
+def _said(change: Interval) -> str:
+    """What an interval says of the loss of `1f1b_v`."""
+    if not change.decided:
+        return "undecided"
+    return "less" if change.middle < 0 else "more"
+
+
+def _sentences(pairs: Sequence[Pair]) -> Iterator[str]:
+    """How many comparisons are decided, and how."""
+    for what, of in (
+        ("On the same processes, the final loss of `1f1b_v`", [_said(p.change([n])) for p in pairs for n in p.numbers]),
+        ("On average over P, it", [_said(p.change(p.numbers)) for p in pairs if len(p.numbers) > 1]),
+        ("With the same stages on half as many processes, it", [_said(p.at_equal_depth(n)) for p, n in _equal(pairs)]),
+        ("The slowdown", [p.slowed(n) for p in pairs for n in p.numbers]),
+    ):
+        if of:
+            counts = Counter(of)
+            found = [f"{word} in {counts[word]}" for word in ("less", "more", "same", "undecided") if counts[word]]
+            yield f"- {what} is {', '.join(found)} of {len(of)} comparisons."
+
+
+_HEADS = ("", "P", "`1f1b`", "`1f1b_v`", "difference", "loss", "slowdown, `1f1b`", "`1f1b_v`", "slowdown")
+_EQUAL_HEADS = ("", "D", "`1f1b`, D processes", "`1f1b_v`, D/2", "difference", "loss")
+
+
+def _rows(pairs: Sequence[Pair]) -> Iterator[tuple[str, ...]]:
+    for pair in pairs:
+        for count in pair.numbers:
+            losses = pair.flat.final_loss(count), pair.v.final_loss(2 * count)
+            slowed = [*map(ratio_cell, pair.slowdowns(count)), pair.slowed(count)]
+            change = pair.change([count])
+            yield pair.flat.name, f"{count}", *losses, _cell(change), _said(change), *slowed
+        if len(pair.numbers) > 1:
+            change = pair.change(pair.numbers)
+            yield pair.flat.name, "mean", "", "", _cell(change), _said(change), "", "", ""
+
+
+def _equal(pairs: Sequence[Pair]) -> list[tuple[Pair, int]]:
+    """The pairs and depths that both schedules were measured with."""
+    return [(pair, depth) for pair in pairs for depth in _NUMBERS if {depth} <= {*pair.flat.depths} & {*pair.v.depths}]
+
+
+def _rows_at_equal_depth(pairs: Sequence[Pair]) -> Iterator[tuple[str, ...]]:
+    for pair, depth in _equal(pairs):
+        change = pair.at_equal_depth(depth)
+        losses = pair.flat.final_loss(depth), pair.v.final_loss(depth)
+        yield pair.flat.name, f"{depth}", *losses, _cell(change), _said(change)
+
+
+def _cell(change: Interval) -> str:
+    if not math.isfinite(change.low + change.high):
+        return f"{change.middle:+.3f}"
+    return f"{change.middle:+.3f} ({change.low:+.3f} to {change.high:+.3f})"
+
+
+def _missing(pairs: Sequence[Pair]) -> Iterator[str]:
+    """What of the plan has not run, and what clipping alone does."""
+    # one process computes the same under all methods of a preset
+    runs = {
+        (pair.preset, pair.flat.name if depth > 2 else "", depth, seed)
+        for pair in pairs
+        for depth, values in pair.v.losses.items()
+        for seed in values
+    }
+    yield f"**Runs.** {len(runs)} of {_PLANNED} runs in a V are stored; what is missing above has not run."
+    alone = {pair.preset: pair for pair in reversed(pairs) if 2 in pair.v.losses}
+    changes = [f"{pair.flat.name} {_cell(pair.change([1]))}" for pair in reversed(alone.values())]
+    if changes:
+        yield _CLIPPING.format(", ".join(changes))
+
+
+_ABOUT = (
+    "On the same P processes, [`1f1b_v`](../methods.md#1f1b_v-against-1f1b) has fewer minibatches in flight than "
+    "`1f1b`: weights are less stale, and fewer versions are held. Does that train better? These runs repeat those of "
+    "[slowdown.md](slowdown.md) with D = 2P stages of half the size: the same `gpt`, data, settings, learning rates of "
+    "one stage, and seeds. `make slowdown-v` runs them."
+)
+_HOW = (
+    "A difference is the final loss of evaluation of `1f1b_v` minus that of `1f1b`, paired by seed, with its 95 % "
+    "interval; *less* or *more* if that excludes 0. `mean` is that of each seed over all P. The slowdown is the number "
+    "of steps to the loss that one process has after 10 % of its steps, over that process's; the interval of the ratio "
+    "of both decides. No interval is corrected for multiple comparisons: without any effect, one in twenty is decided."
+)
+_EQUAL_DEPTH = (
+    "The same stages, clipped in the same way, on half as many processes: a third of the minibatches is in flight."
+)
+_CLIPPING = (
+    "**Clipping.** Gradients are clipped at 1 per stage, and a V has twice as many: differences on the same processes "
+    "include that. On one process, where nothing is stale, the loss of two stages minus that of one is {}."
+)
+_NOT_SHOWN = (
+    "**Scale.** Simulated runs of a model with 210,000 weights, 1,000 steps long, at learning rates chosen for one "
+    "stage; none at the scale of a paper, none with rates tuned at each depth.",
+    "**Time and memory.** The order assumes that F, B and W take equally long: processes wait where they do not, which "
+    "changes no loss. A V doubles the messages: each minibatch crosses 2P - 2 times between processes, and back, in "
+    "place of P - 1. Neither is measured here.",
+)
+
+
+def draw(path: Path, pairs: Sequence[Pair]) -> None:
+    """Final losses above, slowdowns below, with a panel for each pair."""
+    with figure_of_rows(path, [[1.9, *[1.6] * (len(pairs) - 1)]] * 2, 2.4) as (above, below):
+        for pair, losses, slowed in zip(pairs, above, below, strict=True):
+            losses.set_title(pair.flat.name)
+            _draw(losses, pair, lambda pair, count: _means(pair, count), math.inf)
+            _draw(slowed, pair, Pair.slowdowns, _TOP)
+            slowed.set_ylim(0.9, 1.03 * _TOP)
+            slowed.set_xlabel("processes P")
+        low, high = (pick(panel.get_ylim()[end] for panel in above) for end, pick in ((0, min), (1, max)))
+        for panel in above:
+            panel.set_ylim(low, high)
+        above[0].set_ylabel("final loss")
+        below[0].set_ylabel("slowdown (▲: not reached)")
+        above[0].legend(loc="upper left")
+
+
+def _means(pair: Pair, count: int) -> tuple[Interval, Interval]:
+    """The mean losses of `1f1b` and of `1f1b_v`."""
+    flat, v = (
+        difference(values, dict.fromkeys(values, 0.0)) for values in (pair.flat.losses[count], pair.v.losses[2 * count])
+    )
+    return flat, v
+
+
+def _draw(
+    panel: "Axes",
+    pair: Pair,
+    of: Callable[[Pair, int], tuple[Interval | None, Interval | None]],
+    top: float,
+) -> None:
+    for side, (name, dashes, marker, inside) in enumerate((("1f1b", "-", "o", INK), ("1f1b_v", "--", "s", "white"))):
+        found = {count: interval for count in pair.numbers if (interval := of(pair, count)[side])}
+        at = {count: math.log2(count) + 0.2 * side - 0.1 for count in found}
+        reached = {count: each for count, each in found.items() if math.isfinite(each.middle) and each.middle <= top}
+        x, middles = [at[count] for count in reached], [each.middle for each in reached.values()]
+        look: dict[str, Any] = {"color": INK, "markerfacecolor": inside, "markersize": 5, "clip_on": False}
+        if x:  # an empty line without clipping has no place in the layout
+            panel.plot(x, middles, linestyle=dashes, marker=marker, label=name, zorder=3, **look)
+        for count, each in reached.items():
+            if math.isfinite(each.low + each.high):
+                panel.vlines(at[count], each.low, min(each.high, top), color=INK, linewidth=1, linestyle=dashes)
+        lost = [at[count] for count in found.keys() - reached.keys() if top < math.inf]
+        if lost:
+            panel.plot(lost, [top] * len(lost), linestyle="none", marker="^", **look)
+    panel.set_xticks([math.log2(count) for count in _NUMBERS], [str(count) for count in _NUMBERS])
+    panel.set_xlim(math.log2(_NUMBERS[0]) - 0.4, math.log2(_NUMBERS[-1]) + 0.4)
