@@ -14,7 +14,7 @@ from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.reporting.seed_statistics import Interval, Values, difference
 from pipetrain.reporting.sweep.slowdown import ratio_cell
 from pipetrain.runner.terminal.style import INK, figure_of_rows
-from pipetrain.runner.terminal.text_table import markdown_table
+from pipetrain.runner.terminal.text_table import counted, markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,7 +137,7 @@ def _sentences(pairs: Sequence[Pair]) -> Iterator[str]:
         if of:
             counts = Counter(of)
             found = [f"{word} in {counts[word]}" for word in ("less", "more", "same", "undecided") if counts[word]]
-            yield f"- {what} is {', '.join(found)} of {len(of)} comparisons."
+            yield f"- {what} is {', '.join(found)} of {counted(len(of), 'comparison', 'comparisons')}."
 
 
 _HEADS = ("", "P", "`1f1b`", "`1f1b_v`", "difference", "loss", "slowdown, `1f1b`", "`1f1b_v`", "slowdown")
@@ -220,16 +220,17 @@ _NOT_SHOWN = (
 
 def draw(path: Path, pairs: Sequence[Pair]) -> None:
     """Final losses above, slowdowns below, with a panel for each pair."""
-    with figure_of_rows(path, [[1.9, *[1.6] * (len(pairs) - 1)]] * 2, 2.4) as (above, below):
+    width = max(1.6, 4.8 / len(pairs))
+    with figure_of_rows(path, [[width + 0.3, *[width] * (len(pairs) - 1)]] * 2, 2.4) as (above, below):
         for pair, losses, slowed in zip(pairs, above, below, strict=True):
-            losses.set_title(pair.flat.name)
+            losses.set_title(pair.flat.name.replace(", ", ",\n"))
             _draw(losses, pair, lambda pair, count: _means(pair, count), math.inf)
             _draw(slowed, pair, Pair.slowdowns, _TOP)
             slowed.set_ylim(0.9, 1.03 * _TOP)
             slowed.set_xlabel("processes P")
         low, high = (pick(panel.get_ylim()[end] for panel in above) for end, pick in ((0, min), (1, max)))
         for panel in above:
-            panel.set_ylim(low, high)
+            panel.set_ylim(low, high + 0.3 * (high - low))  # room for the legend
         above[0].set_ylabel("final loss")
         below[0].set_ylabel("slowdown (▲: not reached)")
         above[0].legend(loc="upper left")
