@@ -183,7 +183,12 @@ def _missing(pairs: Sequence[Pair]) -> Iterator[str]:
         for depth, values in pair.v.losses.items()
         for seed in values
     }
-    yield f"**Runs.** {len(runs)} of {_PLANNED} runs in a V are stored; what is missing above has not run."
+    measured = {pair.flat.name: pair.numbers for pair in pairs}
+    lacking = {
+        name: sorted({*_NUMBERS} - {*measured.get(name, ())}) for name in (slowdown.LINES[each] for each in LINES)
+    }
+    listed = "; ".join(f"{name} on {', '.join(map(str, counts))}" for name, counts in lacking.items() if counts)
+    yield f"**Runs.** {len(runs)} of {_PLANNED} runs in a V are stored{f', not: {listed} processes' if listed else ''}."
     alone = {pair.preset: pair for pair in reversed(pairs) if 2 in pair.v.losses}
     changes = [f"{pair.flat.name} {_cell(pair.change([1]))}" for pair in reversed(alone.values())]
     if changes:

@@ -74,7 +74,8 @@ def test_runs_that_are_missing_are_counted_and_not_judged(results):
     v = {2: (2.2, 2.21, 2.19), 16: (2.6,)}
     stored(results, "v_nadam", v)
     text = page(*pairs_of(results))
-    assert "4 of 45 runs in a V are stored" in text
+    assert "4 of 45 runs in a V are stored, not: AdamW on 8, 16, 32; " in text
+    assert "; NAdam on 16, 32; SOAP on 8, 16, 32 processes." in text
     assert row(text, "NAdam", "8")[4:6] == ["-0.100", "undecided"]
     assert "| NAdam | 16 | 2.850 ± 0.050 | 2.600 |" in text  # the same stages
     assert "| NAdam | 32 |" not in text
