@@ -48,9 +48,9 @@ def measured_profile(workload: Workload, device: str) -> Profile:
     )
 
 
-def auto_bounds(profile: Profile, method: str, stages: int) -> Bounds:
-    """The stages that `partition=auto` makes with this profile under a method."""
+def auto_bounds(profile: Profile, method: str, stages: int, *chosen: str) -> Bounds:
+    """The stages that `partition=auto` makes with this profile under a method, with further settings `chosen`."""
     optimizer = ("optimizer=sgd", "optimizer.momentum=0.9", "+optimizer.fused=true")
-    settings = composed([f"method={method}", "partition=auto", f"partition.stages={stages}", *optimizer])
+    settings = composed([f"method={method}", "partition=auto", f"partition.stages={stages}", *optimizer, *chosen])
     plan = plan_by(settings, AutoPartition(stages), profile)
     return [(stage.layers[0], stage.layers[-1] + 1) for stage in plan.stages]

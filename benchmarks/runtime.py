@@ -47,6 +47,7 @@ _PAIRS = (
     ("pipeoptim", "pipedream"),
     ("pipemare", "pipedream"),
     (_V, "pipedream"),
+    (f"{_V}_auto", "pipedream"),
     *((f"gpipe_n{n}", f"torch_gpipe_n{n}") for n in MICROBATCHES),
     *((f"1f1b_flush_n{n}", f"torch_1f1b_n{n}") for n in MICROBATCHES),
     ("pipedream", "sequential"),
@@ -61,7 +62,8 @@ def rows_of(workload: Workload, device: str) -> list[Row]:
         even, auto = even_bounds(workload, rules_of(name)), auto_bounds(profile, name, STAGES)
         asynchronous += [Row(name, name, even), *([Row(f"{name}_auto", name, auto)] if auto != even else [])]
         if name == "pipedream":
-            asynchronous.append(Row(_V, _V, even_bounds(workload, rules_of(_V))))
+            of_v = auto_bounds(profile, name, 2 * STAGES, "schedule=1f1b_v")
+            asynchronous += [Row(_V, _V, even_bounds(workload, rules_of(_V))), Row(f"{_V}_auto", _V, of_v)]
     own = next(row for row in asynchronous if row.name == "pipedream")
     cuts = {row.cut: row.bounds for row in (own, *asynchronous) if row.kind != _V}
     limits = [Row("limit" if cut == own.cut else f"limit_{cut}", "limit", bounds) for cut, bounds in cuts.items()]
