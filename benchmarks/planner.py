@@ -102,7 +102,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What is predicted and run; `process_of` each stage."""
+    """A pipeline to predict and run; `process_of` has the process of each stage."""
 
     setting: Setting
     boundaries: tuple[int, ...]

@@ -64,7 +64,7 @@ class Pair(NamedTuple):
         return self.flat.slowdown(EARLY, count), self.v.slowdown(EARLY, 2 * count, alone) if alone else None
 
     def slowed(self, count: int) -> str:
-        """Whether the slowdown of `1f1b_v` is less than that of `1f1b`."""
+        """Verdict on the slowdown of `1f1b_v` against that of `1f1b`: less, more, same or undecided."""
         if None in self.slowdowns(count):
             return "undecided"
         return compared(over_one_stage(self.v, EARLY, 2 * count, one=2), over_one_stage(self.flat, EARLY, count))
@@ -120,7 +120,7 @@ def _parts(scale: str, pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _said(change: Interval) -> str:
-    """What an interval says of the loss of `1f1b_v`."""
+    """Verdict on the loss of `1f1b_v`: less, more or undecided."""
     if not change.decided:
         return "undecided"
     return "less" if change.middle < 0 else "more"
@@ -175,7 +175,7 @@ def _cell(change: Interval) -> str:
 
 
 def _missing(pairs: Sequence[Pair]) -> Iterator[str]:
-    """What of the plan has not run, and what clipping alone does."""
+    """Runs that are still missing, and the effect of clipping alone."""
     # one process computes the same under all methods of a preset
     runs = {
         (pair.preset, pair.flat.name if depth > 2 else "", depth, seed)

@@ -25,7 +25,7 @@ _STEPS = 60
 
 @dataclass(frozen=True)
 class Held:
-    """What a run of `pipedream` with N = 1 had on P processes.
+    """Measurements of a run of `pipedream` with N = 1 on P processes.
 
     Attributes:
         schedule: `1f1b`, with a stage in each process, or `1f1b_v`, with two of half the size.

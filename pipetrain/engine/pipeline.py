@@ -115,7 +115,7 @@ class Pipeline:
             self._executor = build_pipeline(chain, bounds, rules, training, hooks)
             return
         rank = _joined(self._device, rules)
-        placement = schedule.placement(len(bounds))
+        placement = rules.placement
         own = build_stages(chain, bounds, training, placement.stages_of[rank], placement.replica_of(rank))
         self._executor = connect_stages(own, rules, hooks, clip_norm, agreed_transport(self._device))
 
@@ -213,7 +213,7 @@ def _device(given: torch.device | str | None) -> torch.device:
 
 def _joined(device: torch.device, rules: PipelineRules) -> int:
     """The rank of this process, in torch.distributed's default group."""
-    needed = rules.schedule.placement(rules.num_stages).num_processes
+    needed = rules.placement.num_processes
     if int(os.environ["WORLD_SIZE"]) != needed:
         raise ConfigError(
             f"{os.environ['WORLD_SIZE']} processes for {rules.num_stages} stages; torchrun --nproc-per-node {needed} "

@@ -46,7 +46,7 @@ class DistributedExecutor(ManyProcesses):
         for stage in stages:
             stage.clock.traced = hooks.trace is not None
         connections = Connections(stages, phases[0].rules, self.transport, hooks.waiting)
-        self._ports = {each.index: Neighbors(each, connections, self.transport, hooks.waiting) for each in stages}
+        self._ports = {each.index: Neighbors(each, connections) for each in stages}
 
     @override
     def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:

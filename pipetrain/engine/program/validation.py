@@ -109,7 +109,7 @@ class _OwnMinibatches:
             return "before the update of the minibatch before it" if late else None
         for earlier in self.kinds[: self.kinds.index(kind)]:
             if (earlier, t, j) not in done:
-                return f"before its {WORDS[earlier]}"
+                return f"before its {earlier.word}"
         return "after its update" if (Kind.UPDATE, self._updates[t // self._round], None) in done else None
 
 
@@ -133,10 +133,6 @@ def _first_fault(operations: Sequence[Operation], own: _OwnMinibatches) -> tuple
     return None
 
 
-WORDS = {kind: kind.name.lower().replace("_", " ") for kind in Kind}
-"""Names of the kinds of operations in messages and legends."""
-
-
 def _first_disorder(
     operations: Sequence[Operation], first_stage: Sequence[Operation], kinds: Collection[Kind]
 ) -> tuple[int, str] | None:
@@ -145,6 +141,6 @@ def _first_disorder(
         in_order = iter(op for op in first_stage if op.kind is kind and op.minibatch in own)
         for index, op in enumerate(operations):
             if op.kind is kind and op != next(in_order):
-                order = f"its {WORDS[kind]}s are in another order than stage 0's"
+                order = f"its {kind.word}s are in another order than stage 0's"
                 return index, f"{order}: messages would be mistaken for each other"
     return None

@@ -6,11 +6,10 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.engine.errors import ConfigError, check_whole
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules.base import Family
 from pipetrain.engine.schedules.operation import backward, forward, update
-from pipetrain.engine.schedules.placement import Placement
-from pipetrain.engine.schedules.process_lists import DrainedProcessSchedule, ProcessSchedule, StageOperation
+from pipetrain.engine.schedules.process_lists import DrainedProcessSchedule, Looped, StageOperation
 
 
 @dataclass(frozen=True)
@@ -56,15 +55,10 @@ class _Rounds:
                 yield (self.chunks - 1 - chunk) * self.processes + p, backward(first + k // N, k % N)
 
 
-class _Interleaved(ProcessSchedule):
-    """What the drained and the continuous form share."""
+class _Interleaved(Looped):
+    """Base of the drained and the continuous form."""
 
-    def __post_init__(self) -> None:
-        check_whole("schedule.chunks", self.chunks, least=2, otherwise="as schedule=1f1b_flush and 1f1b have one")
-
-    @override
-    def placement(self, D: int) -> Placement:
-        return Placement.looped(D, self.chunks)
+    for_one: ClassVar[str] = "schedule=1f1b_flush and 1f1b have one"
 
     @override
     def check(self, D: int, N: int) -> None:

@@ -6,14 +6,12 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.engine.errors import check_whole
 from pipetrain.engine.schedules.operation import backward, forward
-from pipetrain.engine.schedules.placement import Placement
-from pipetrain.engine.schedules.process_lists import DrainedProcessSchedule, StageOperation
+from pipetrain.engine.schedules.process_lists import DrainedProcessSchedule, Looped, StageOperation
 
 
 @dataclass(frozen=True)
-class LoopedBFS(DrainedProcessSchedule):
+class LoopedBFS(Looped, DrainedProcessSchedule):
     """GPipe over several stages per process (Lamy-Poirier 2022, *Breadth-First Pipeline Parallelism*).
 
     Backwards come in the order of the forwards, so gradients add up as under GPipe.
@@ -24,14 +22,8 @@ class LoopedBFS(DrainedProcessSchedule):
     """
 
     name: ClassVar[str] = "looped_bfs"
+    for_one: ClassVar[str] = "schedule=gpipe has one"
     chunks: int = 2
-
-    def __post_init__(self) -> None:
-        check_whole("schedule.chunks", self.chunks, least=2, otherwise="as schedule=gpipe has one")
-
-    @override
-    def placement(self, D: int) -> Placement:
-        return Placement.looped(D, self.chunks)
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:

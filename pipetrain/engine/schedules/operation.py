@@ -22,6 +22,11 @@ class Kind(StrEnum):
     WEIGHT_GRADIENT = "W"
     UPDATE = "U"
 
+    @property
+    def word(self) -> str:
+        """Its name in messages and legends, such as `weight gradient`."""
+        return self.name.lower().replace("_", " ")
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:

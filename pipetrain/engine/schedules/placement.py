@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import TypeVar
 
@@ -44,7 +45,12 @@ class Placement:
 
     def process_of(self, stage: int) -> int:
         """The process that has the stage, or its first replica."""
-        return next(p for p, stages in enumerate(self.stages_of) if stage in stages)
+        return self._process_of[stage]
+
+    @cached_property
+    def _process_of(self) -> dict[int, int]:
+        places = [(r, p) for p, stages in enumerate(self.stages_of) for r in stages]
+        return dict(reversed(places))  # of replicas the first stays
 
     @property
     def several(self) -> bool:

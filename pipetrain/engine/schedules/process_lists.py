@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from pipetrain.engine.errors import check_whole
 from pipetrain.engine.schedules.base import Family, ListSchedule
 from pipetrain.engine.schedules.operation import Operation, update
 from pipetrain.engine.schedules.placement import Placement, check_divides
@@ -59,6 +60,22 @@ class DrainedProcessSchedule(ProcessSchedule):
         for t in range(M):
             yield from ((stage, op.moved(t)) for stage, op in listed)
             yield from ((stage, update(t)) for stage in stages)
+
+
+class Looped(ProcessSchedule):
+    """One in which process p has the stages p, p + P, and so on: `chunks` of them.
+
+    `for_one` says what to use for a single one.
+    """
+
+    for_one: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_whole("schedule.chunks", self.chunks, least=2, otherwise=f"as {self.for_one}")
+
+    @override
+    def placement(self, D: int) -> Placement:
+        return Placement.looped(D, self.chunks)
 
 
 class VShaped(ProcessSchedule):

@@ -29,6 +29,9 @@ class SplitLayers:
 
     The first forward runs whole, and its graph shows which layers can split with the bits of a whole backward: all
     uses of their weights must be theirs, since autograd adds up all uses before it adds to a sum.
+
+    Attributes:
+        read_weights: True if the backward from the output of some layer to its weights may depend on these.
     """
 
     def __init__(self, module: nn.Module, arithmetic: ComputeOptions) -> None:
@@ -36,14 +39,7 @@ class SplitLayers:
         self._candidates = [] if arithmetic.compiled else list(dict.fromkeys(split_candidates(module)))
         self._forwards: dict[nn.Module, Forward] | None = None if self._candidates else {}
         self._current: PutAside | None = None
-
-    @property
-    def read_weights(self) -> bool:
-        """True if the backward from the output of some layer to its weights may depend on these."""
-        return any(
-            type(each).forward not in _FORWARDS or is_parametrized(each) or each._forward_pre_hooks
-            for each in self._forwards or ()
-        )
+        self.read_weights = False
 
     def run(self, forward: Callable[[], Tensors], inputs: Tensors) -> tuple[Tensors, PutAside]:
         """Outputs of `forward` on these inputs, and where their backward puts aside what it leaves to W."""
@@ -60,6 +56,10 @@ class SplitLayers:
         with _replaced({module: uses.noting(module) for module in self._candidates}):
             outputs = forward()
         self._forwards = {module: self._splitting(module.forward) for module in uses.separate(outputs)}
+        self.read_weights = any(
+            type(each).forward not in _FORWARDS or is_parametrized(each) or each._forward_pre_hooks
+            for each in self._forwards
+        )
         return outputs
 
     def _splitting(self, whole: Forward) -> Forward:

@@ -17,7 +17,6 @@ from pipetrain.reporting.timeline.panels import (
     INK,
     LINE,
     MESSAGES,
-    WORDS,
     Box,
     Panel,
     StageRows,
@@ -162,7 +161,7 @@ def _described(box: Box, unit: str) -> str:
     start, end, seconds = (
         f"{number(time)}{f' {unit}' if unit else ''}" for time in (box.start, box.end, box.end - box.start)
     )
-    return f"{box.name}: {WORDS[box.operation.kind]}, staleness {box.staleness}, from {start} to {end} ({seconds})"
+    return f"{box.name}: {box.operation.kind.word}, staleness {box.staleness}, from {start} to {end} ({seconds})"
 
 
 def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
@@ -181,11 +180,11 @@ def _colors(panels: Sequence[Panel]) -> dict[str, str]:
     """What the panels show -> its color."""
     kinds = {box.operation.kind for panel in panels for box in chain(*panel.rows)}
     sent = {message.what for panel in panels for message in chain(*panel.messages)}
-    colors = {WORDS[kind]: light for kind, (light, _) in FILL.items() if kind in kinds}
+    colors = {kind.word: light for kind, (light, _) in FILL.items() if kind in kinds}
     waits = {f"{what} of a message": color for what, color in MESSAGES.items() if what in sent}
     chunks = max(panel.chunks for panel in panels)
     tones = {f"chunk {chunk}": tone(None, chunk, chunks) for chunk in range(chunks) if chunks > 1}
-    return {**colors, **tones, WORDS[Kind.UPDATE]: INK, "idle": "white", **waits}
+    return {**colors, **tones, Kind.UPDATE.word: INK, "idle": "white", **waits}
 
 
 _BODY = Path(__file__).with_name("timeline_page.html")

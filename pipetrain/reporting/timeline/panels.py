@@ -25,7 +25,6 @@ CHUNKS = {
     None: ("#e6e8eb", "#5b6470"),
 }
 """Colors of the first and the last stage of a process that has several; None: of any operation."""
-WORDS = {kind: kind.name.lower().replace("_", " ") for kind in Kind}
 LINE, INK = "#5b6470", "#14181d"
 MESSAGES = {"recv": "#8a929c", "send": "#c0392b"}
 """Lines under the boxes -> their color."""

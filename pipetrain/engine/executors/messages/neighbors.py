@@ -65,7 +65,7 @@ class LocalMessages:
 
 
 class Connections:
-    """What the stages of a process share: the links to other processes, and messages of stages with each other.
+    """Connections of a process: links to other processes, and messages between its own stages.
 
     Attributes:
         links: makes the links.
@@ -78,13 +78,12 @@ class Connections:
         self.links = Links(transport, waiting)
         self._groups = groups_of_neighbors(self.replicas, self.links, self.placement)
         self.tied = TiedMessages(stages, partial(process_of, self.placement), self.links)
-        self._waiting = waiting
         self._local: dict[tuple[Pair, Kind], LocalMessages] = {}
         self._own: dict[int, Tensor] = {}
         """Stage of this process -> its norm for an update."""
         self._all_norms: list[Tensor] = []
         self._count = self._left = len(stages)
-        """Number of stages of this process, and of those that have yet to take the norms."""
+        """Number of stages of this process, and number of those that still have to take the norms."""
 
     def link(self, pair: Pair, worker: int, kind: Kind) -> Link | None:
         """The link of a worker of the pair for messages of a kind; None if the other one is in this process, too."""
@@ -97,15 +96,16 @@ class Connections:
 
     def norms(self, stage: int, norm: Tensor) -> list[Tensor] | None:
         """Squared gradient norms of all stages in order; None until all stages of this process have given theirs."""
-        self.links.catch_up()  # what the device waits for is another process's to send
-        with self._waiting("its device"):
-            self._own[stage] = norm.cpu().double()  # of one type in all stages, whatever their gradients have
+        if stage not in self._own:
+            self.links.catch_up()  # what the device waits for is another process's to send
+            with self.links.waiting("its device"):
+                self._own[stage] = norm.cpu().double()  # of one type in all stages, whatever their gradients have
         if len(self._own) < self._count:
             return None
         if not self._all_norms:
             own = torch.stack([self._own[r] for r in sorted(self._own)])
             gathered = [torch.empty_like(own) for _ in self.placement.stages_of]
-            with self._waiting("the gradient norms of all stages"), control.lost_stage_on_error():
+            with self.links.waiting("the gradient norms of all stages"), control.lost_stage_on_error():
                 dist.all_gather(gathered, own)
             in_order = self.placement.in_order([each.unbind() for each in gathered])
             places = self.replicas.places
@@ -125,7 +125,7 @@ class Neighbors(Ports):
         replica_groups: None for a stage without replicas.
     """
 
-    def __init__(self, stage: Stage, connections: Connections, transport: Transport, waiting: Around) -> None:
+    def __init__(self, stage: Stage, connections: Connections) -> None:
         self._stage = stage
         self._connections = connections
         self._replicas = replicas = connections.replicas
@@ -147,10 +147,11 @@ class Neighbors(Ports):
         self._keys: dict[BackwardId, Key] = {}
         self._start = 0
         self.tied = connections.tied
-        self.replica_groups = ReplicaGroups.of(replicas, worker, transport)
+        links = connections.links
+        self.replica_groups = ReplicaGroups.of(replicas, worker, links.transport)
         self.averaging: OverlappedAveraging | None = None
         if self.replica_groups is not None:
-            self.averaging = OverlappedAveraging(stage.weights.trainable, self.replica_groups, waiting)
+            self.averaging = OverlappedAveraging(stage.weights.trainable, self.replica_groups, links.waiting)
 
     def begin(self, minibatches: int, cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]) -> None:
         """Announces an interval of this number of minibatches, given the keys of all messages.

@@ -66,7 +66,7 @@ def check_schedules(settings: Settings, train: Loader, plan: Plan, phases: Seque
             rules = phase.rules
             if not isinstance(rules.schedule, ListSchedule):
                 rules.schedule.check_run(settings, train)
-                _check_devices(device, rules.schedule.placement(rules.num_stages))
+                _check_devices(device, rules.placement)
                 notes += rules.schedule.notes(rules.num_stages)
             elif not plan.finegrained:  # its stages exchange nothing, and their lists are long
                 rules.check_lists()

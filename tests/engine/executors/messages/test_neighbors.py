@@ -101,7 +101,7 @@ def test_worker_makes_lists_of_itself_its_neighbors_and_stage_0(monkeypatch, cou
     own = SimpleNamespace(index=stage, replica=replica, ties=[], updates=0)
     monkeypatch.setattr(ReplicaGroups, "of", lambda *_: None)
     transport, waiting = Transport(torch.device("cpu")), lambda _what: nullcontext()
-    ports = Neighbors(own, Connections([own], rules, transport, waiting), transport, waiting)
+    ports = Neighbors(own, Connections([own], rules, transport, waiting))
     keys = {(t, j): 1 for t in range(60) for j in (0, None)}
     ports.begin(60, ReadCursor(own, rules, DrainInterval.whole(60)), keys)
     assert made == read
