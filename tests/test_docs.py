@@ -278,7 +278,7 @@ def measured(bench):
     goodput = bench["goodput"]
     faults = list(dict.fromkeys(row["fault"] for row in goodput["rows"]))
     yield (
-        "failures.md",
+        "checkpoints.md",
         "every 48 steps |",
         "These are",
         [
@@ -290,7 +290,7 @@ def measured(bench):
     found = goodput["young"]
     seconds = [f"{found[name]:.2f}" for name in ("checkpoint_cost_s", "checkpoint_pause_s")]
     between = [f"{found[name]:.1f}" for name in ("between_failures_s", "interval_s")]
-    yield "failures.md", "one every 16 steps.", "not contradict it", [*seconds, *between, f"{found['step_s']:.2f}"]
+    yield "checkpoints.md", "one every 16 steps.", "not contradict it", [*seconds, *between, f"{found['step_s']:.2f}"]
 
     planner = bench["planner"]
     (within,) = {f"{planner[f'correlation_{model}']:.2f}" for model in ("lenet5", "resnet20")}

@@ -316,7 +316,7 @@ class Config:
     deterministic: bool = False
     """Use only deterministic operations, which may be slower: docs/precision.md."""
     resume: str | None = None
-    """Run directory or checkpoint to resume; auto: an unfinished run here or next to it: docs/resuming.md."""
+    """Run directory or checkpoint to resume; auto: an unfinished run here or next to it: docs/checkpoints.md."""
     trace: bool = False
     """Write trace.json, a Chrome trace of every operation and message: docs/timelines.md."""
     debug: bool = False
