@@ -320,7 +320,7 @@ def test_figures_of_examples_are_those_of_their_stored_output():
         (ROOT / "results" / "examples" / name).read_text(encoding="utf-8") for name in ("tuning.txt", "plain_gpt.txt")
     )
     tables = tuning.split("$ ")
-    page = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
     assert tables[2].split("name: optuna")[0].partition("\n")[2].strip() in page
     best, reached = re.search(r"lr=(\S+)\s+(\S+)", tables[1]).groups()
     assert f"`pipedream` reached {float(reached):.1f} % at {float(best):.4f}" in page

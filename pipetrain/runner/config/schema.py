@@ -176,7 +176,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """The objective of sweepers that search, such as Optuna: docs/tuning.md."""
+    """The objective of sweepers that search, such as Optuna: docs/compare.md."""
 
     objective: str | None = None
     """Metric to optimize, such as top1; null: `checkpoint.metric`."""
