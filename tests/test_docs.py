@@ -160,12 +160,12 @@ def test_readme_says_of_every_method_when_to_use_it():
     assert told >= {path.stem for path in (ROOT / "conf" / "method").glob("*.yaml")} - {"custom"}
 
 
-@pytest.mark.parametrize("group", ["schedule", "partition", "optimizer", "lr_schedule", "executor"])
-def test_choices_page_names_every_choice(group):
-    page = (ROOT / "docs" / "choices.md").read_text(encoding="utf-8")
-    row = next(line for line in page.splitlines() if line.startswith(f"| `{group}` |"))
+@pytest.mark.parametrize("group", ["dataset", "schedule", "partition", "optimizer", "lr_schedule", "loss", "executor"])
+def test_models_page_names_every_choice(group):
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    table = page.rpartition(f"| `{group}=` |")[2].partition("\n\n")[0]
     choices = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} - {"custom"}
-    assert choices <= set(re.findall(r"`(\w+)`", row))
+    assert choices == set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
 
 
 def test_readme_counts_the_methods_and_schedules_that_there_are():

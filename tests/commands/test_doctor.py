@@ -92,6 +92,6 @@ def test_optional_packages_are_listed_and_missing_ones_fail(capsys, monkeypatch)
 
     monkeypatch.setattr(doctor, "version_of", version_of)
     findings = found(capsys, code=1)
-    assert findings["h5py"] == ("absent", "for features of videos in HDF5 files: docs/video.md")
+    assert findings["h5py"] == ("absent", "for features of videos in HDF5 files: docs/language-models.md")
     assert findings["hydra-optuna-sweeper"] == ("ok", "1.2.3: searches over settings: hydra/sweeper=optuna")
     assert findings["safetensors"] == ("missing", "pip install safetensors: pipetrain needs it")

@@ -318,7 +318,7 @@ class Config:
     resume: str | None = None
     """Run directory or checkpoint to resume; auto: an unfinished run here or next to it: docs/checkpoints.md."""
     trace: bool = False
-    """Write trace.json, a Chrome trace of every operation and message: docs/timelines.md."""
+    """Write trace.json, a Chrome trace of every operation and message: docs/records.md."""
     debug: bool = False
     """Show the tracebacks of errors."""
 

@@ -214,7 +214,7 @@ def _features_in(folder: Path) -> Path:
     raise ConfigError(
         f"dataset.root={folder}: no {', '.join(_FEATURES[:-1])} or {_FEATURES[-1]} here, a float array (frames, "
         "features) for each video by its name; extract them from the videos with a network of your choice, and put "
-        f"{CAPTIONS} of MSVD next to it (docs/video.md)"
+        f"{CAPTIONS} of MSVD next to it (docs/language-models.md)"
     )
 
 
