@@ -5,6 +5,7 @@ the other, in an empty virtual environment in a temporary folder, which then doe
 """
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -32,6 +33,8 @@ def main() -> None:
     tracked = _output("git", "ls-files", "pipetrain", "conf").splitlines()
     with zipfile.ZipFile(wheel) as archive:
         compare(wheel, wheel_files(tracked), (name for name in archive.namelist() if ".dist-info/" not in name))
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        check_links(archive.read(metadata).decode())
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
         compare(sdist, {*tracked, *SDIST_FILES}, names - {"PKG-INFO"})
@@ -58,6 +61,17 @@ def compare(distribution: Path, expected: set[str], found: Iterable[str]) -> Non
     names = set(found)
     if names != expected:
         raise SystemExit(f"{distribution.name}: missing {sorted(expected - names)}, stray {sorted(names - expected)}")
+
+
+def check_links(metadata: str) -> None:
+    """Checks that the description, which a package index shows, has no links that lead nowhere there.
+
+    Raises:
+        SystemExit: a link is relative.
+    """
+    relative = re.findall(r"\]\((?!https?:)([^)\s]*)\)", metadata)
+    if relative:
+        raise SystemExit(f"the package's description has links into the repository: {sorted(set(relative))}")
 
 
 def _output(*command: str) -> str:

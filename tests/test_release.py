@@ -1,5 +1,6 @@
 """What a release is made of agrees: the version in every file that names it, and the files of wheel and sdist."""
 
+import contextlib
 import re
 import runpy
 import tomllib
@@ -26,9 +27,27 @@ def test_newest_changes_are_of_this_version_with_a_date_or_unreleased():
 
 
 def test_distributions_take_their_version_from_the_package():
-    assert PYPROJECT["project"]["dynamic"] == ["version"]
+    assert PYPROJECT["project"]["dynamic"] == ["version", "readme"]
     home = ROOT / PYPROJECT["tool"]["hatch"]["version"]["path"]
     assert runpy.run_path(str(home))["__version__"] == pipetrain.__version__
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [("[Hydra](https://hydra.cc)", False), ("[methods](docs/methods.md)", True), ("![figure](docs/images/a.svg)", True)],
+)
+def test_description_with_a_link_into_the_repository_is_refused(text, refused):
+    with pytest.raises(SystemExit, match="docs/") if refused else contextlib.nullcontext():
+        CHECK["check_links"](text)
+
+
+def test_description_is_the_readme_without_links_into_the_repository():
+    hook = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    text = (ROOT / hook["fragments"][0]["path"]).read_text(encoding="utf-8")
+    for each in hook["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    CHECK["check_links"](text)
+    assert "Methods and schedules has a figure" in text
 
 
 def test_wheel_has_the_choices_in_the_package():
