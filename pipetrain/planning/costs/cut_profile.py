@@ -10,7 +10,7 @@ from pipetrain.engine.program.steady_state import SharedCores
 from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.memory import StageSizes
 from pipetrain.planning.costs.topology import DeviceRow, Topology
-from pipetrain.planning.profile.profile import Profile, ProfiledLayer
+from pipetrain.planning.profile.profile import LoaderTime, Profile, ProfiledLayer
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,24 @@ class CutProfile:
         """Seconds of its backward."""
         return self._computed(lambda layer: layer.backward_s)
 
+    def split_backward_s(self, *, split: bool = True) -> tuple[list[float], list[float]]:
+        """Seconds of B, and of W, into which a backward is split; of all in B if it is not."""
+        of_weights = self._computed(lambda layer: layer.of_weights_s) if split else [0.0] * len(self.stages)
+        return [both - w for both, w in zip(self.backward_s, of_weights, strict=True)], of_weights
+
     @property
-    def weight_gradient_s(self) -> list[float]:
-        """Seconds of it that a split backward spends on gradients of weights."""
-        return self._computed(lambda layer: layer.of_weights_s)
+    def reading(self) -> LoaderTime:
+        """Seconds in which a device of the first and one of the last stage read the data of a minibatch."""
+        reading = self.profile.reading.together if self.row.is_closed else self.profile.reading
+        return LoaderTime(reading.inputs_s / self.speeds[0], reading.targets_s / self.speeds[-1])
 
     @property
     def reading_s(self) -> list[float]:
-        """Seconds in which a device of each stage reads the data of a minibatch."""
+        """The same for each stage; 0 between the two."""
         seconds = [0.0] * len(self.stages)
-        seconds[0] += self.profile.reading.inputs_s
-        seconds[-1] += self.profile.reading.targets_s
-        return [each / speed for each, speed in zip(seconds, self.speeds, strict=True)]
+        seconds[0] += self.reading.inputs_s
+        seconds[-1] += self.reading.targets_s
+        return seconds
 
     @property
     def speeds(self) -> list[float]:

@@ -117,8 +117,7 @@ def predict(cut: CutProfile, pipeline: SteadyPipeline, memory: Sequence[int | No
         sum(times.duration(r, op) for op in cycle if op.kind is Kind.RECOMPUTATION)
         for r, cycle in enumerate(pipeline.cycles)
     ]
-    split = cut.weight_gradient_s if times.weight_gradient else [0.0] * len(cut.stages)
-    backward_s = [both - of_weights for both, of_weights in zip(cut.backward_s, split, strict=True)]
+    backward_s, split = cut.split_backward_s(split=any(times.weight_gradient))
     took = zip(cut.forward_s, recompute_s, backward_s, times.update, cut.reading_s, strict=True)
     seen = zip(steady.idle, steady.waiting, memory, split, cut.devices, strict=True)
     labels = [layer.label for layer in cut.profile.layers]
@@ -152,12 +151,10 @@ def stage_times(
         latency_s: seconds of every message in addition to its transmission.
         split: True if the schedule splits backwards.
     """
-    n, reading = num_microbatches, cut.profile.reading
-    forward = [seconds / n for seconds in cut.forward_s]
-    messages = cut.message_work_s(n)
-    weight_gradient = [seconds / n for seconds in cut.weight_gradient_s] if split else []
-    backward = [seconds / n for seconds in cut.backward_s]
-    backward = [both - w for both, w in zip(backward, weight_gradient, strict=True)] if split else backward
+    n, messages = num_microbatches, cut.message_work_s(num_microbatches)
+    forward, backward, weight_gradient = (
+        [seconds / n for seconds in each] for each in (cut.forward_s, *cut.split_backward_s(split=split))
+    )
     times = StageTimes(
         forward=[own + work for own, work in zip(forward, messages, strict=True)],
         recomputation=forward,
@@ -166,8 +163,8 @@ def stage_times(
         num_microbatches=n,
         latency=[latency_s] * len(cut.sent_bytes),
         transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)],
-        inputs=reading.inputs_s / cut.speeds[0],
-        targets=reading.targets_s / cut.speeds[-1],
+        inputs=cut.reading.inputs_s,
+        targets=cut.reading.targets_s,
         weight_gradient=weight_gradient,
     )
     return times.within(cut.placement)

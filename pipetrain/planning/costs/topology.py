@@ -97,6 +97,11 @@ class DeviceRow:
             return [(process, process + 1) for process in processes]
         return list(pairwise(accumulate(self.replicas, initial=0)))
 
+    @property
+    def is_closed(self) -> bool:
+        """True if the first and the last stage are on one device."""
+        return self.bounds[0] == self.bounds[-1]
+
     @cached_property
     def devices(self) -> list[list[Device]]:
         """Devices of each stage."""

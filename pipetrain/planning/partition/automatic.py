@@ -51,35 +51,29 @@ def merge_layers(profile: Profile, starts: Sequence[int]) -> Profile:
     return replace(
         profile,
         layers=tuple(
-            ProfiledLayer(
-                label=profile.layers[part.start].label,
-                forward_s=sum(profile.layers[i].forward_s for i in part),
-                backward_s=sum(profile.layers[i].backward_s for i in part),
-                output_bytes=profile.layers[part.stop - 1].output_bytes,
-                weight_bytes=profile.weight_bytes_of(part),
-                activation_bytes=sum(profile.layers[i].activation_bytes for i in part),
-                shared_bytes=profile.layers[part.start].shared_bytes,
-                weights=_weights_of([profile.layers[i] for i in part]),
-                weight_gradient_s=_weight_gradient_s([profile.layers[i] for i in part]),
-                put_aside=_put_aside([profile.layers[i] for i in part]),
-            )
-            for part in parts
+            _merged([profile.layers[i] for i in part], weight_bytes=profile.weight_bytes_of(part)) for part in parts
         ),
         edges=edges,
         shared_weights=renumber_shared(profile.shared_weights, places),
     )
 
 
-def _weight_gradient_s(layers: Sequence[ProfiledLayer]) -> float | None:
-    """Seconds of W of layers that become one; None if those of all are unknown."""
-    known = any(layer.weight_gradient_s is not None for layer in layers)
-    return sum(layer.of_weights_s for layer in layers) if known else None
+def _merged(layers: Sequence[ProfiledLayer], weight_bytes: int) -> ProfiledLayer:
+    def known(name: str) -> bool:
+        return any(getattr(layer, name) is not None for layer in layers)
 
-
-def _put_aside(layers: Sequence[ProfiledLayer]) -> int | None:
-    """Bytes that split backwards of layers that become one keep; None if those of all are unknown."""
-    known = any(layer.put_aside is not None for layer in layers)
-    return sum(layer.put_aside_bytes for layer in layers) if known else None
+    return ProfiledLayer(
+        label=layers[0].label,
+        forward_s=sum(layer.forward_s for layer in layers),
+        backward_s=sum(layer.backward_s for layer in layers),
+        output_bytes=layers[-1].output_bytes,
+        weight_bytes=weight_bytes,
+        activation_bytes=sum(layer.activation_bytes for layer in layers),
+        shared_bytes=layers[0].shared_bytes,
+        weights=_weights_of(layers),
+        weight_gradient_s=sum(layer.of_weights_s for layer in layers) if known("weight_gradient_s") else None,
+        put_aside=sum(layer.put_aside_bytes for layer in layers) if known("put_aside") else None,
+    )
 
 
 def _weights_of(layers: Sequence[ProfiledLayer]) -> tuple[ProfiledWeight, ...] | None:

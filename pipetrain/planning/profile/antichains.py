@@ -87,7 +87,9 @@ class AntichainStates:
     @cached_property
     def stage_seconds(self) -> Table:
         """At [first state, last state], seconds of the layers between the two; infinite if there can be no stage."""
-        return self.between(self.compute_s, inf)
+        table = self.between(self.compute_s, inf)
+        table[0, -1] = self.profile.single_device_s
+        return table
 
     @cached_property
     def stage_weight_bytes(self) -> Table:

@@ -106,7 +106,7 @@ class PlacedSearch:
     @cached_property
     def _sums(self) -> list[float]:
         """Seconds of the layers before each one, and of the data that the first and the last stage read."""
-        reading = self.profile.reading
+        reading = self.profile.reading.together if self._row.is_closed else self.profile.reading
         sums = [0.0, *accumulate(layer.compute_s for layer in self.profile.layers)]
         return [0.0, *(each + reading.inputs_s for each in sums[1:-1]), sums[-1] + reading.inputs_s + reading.targets_s]
 

@@ -8,8 +8,10 @@ import pytest
 
 from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
+from pipetrain.planning.costs.prediction import stage_times
 from pipetrain.planning.costs.topology import Device, Topology
-from pipetrain.planning.profile.profile import MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight
+from pipetrain.planning.profile.antichains import AntichainStates
+from pipetrain.planning.profile.profile import LoaderTime, MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight
 from pipetrain.runner.partition.shared_weight import SharedWeight
 
 
@@ -98,6 +100,21 @@ def test_messages_within_a_device_cost_nothing(placement, speeds, sent):
     assert (cut.num_devices, cut.devices) == (2, [placement.process_of(r) for r in range(4)])
     assert cut.forward_s == [1.0 if placement.process_of(r) == 0 else 2.0 for r in range(4)]
     assert cut.cores_s == pytest.approx(sum(cut.forward_s + cut.backward_s) / 2)
+
+
+def test_device_with_both_ends_reads_each_sample_once():
+    parts = replace(profile(*map(layer, "abcd")), reading=LoaderTime(0.5, 0.25))
+    stages, ones, two = ((0,), (1,), (2,), (3,)), (1,) * 4, topology(2)
+    around, apart = (
+        CutProfile(parts, stages, ones, two, each) for each in (Placement.v_shaped(4), Placement.looped(4, 2))
+    )
+    assert (around.reading_s, apart.reading_s) == ([0.5, 0, 0, 0], [0.5, 0, 0, 0.25])
+    one, halves = (CutProfile(parts, each, (1,) * len(each), two) for each in (((0, 1, 2, 3),), ((0, 1), (2, 3))))
+    assert (one.reading_s, halves.reading_s) == ([0.5], [0.5, 0.25])
+    table = AntichainStates.of(parts).stage_seconds
+    assert (table[0, -1], table[0, 1], table[3, -1]) == (12.5, 3.5, 3.25)
+    times = stage_times(around, 1, [0.0] * 4)
+    assert (times.inputs, times.targets) == (0.5, 0)
 
 
 def test_tied_stages_of_one_device_exchange_nothing():

@@ -95,10 +95,10 @@ def test_shared_weight_counts_once_wherever_its_layers_are(tmp_path):
     assert read_profile(written(tmp_path, profile.to_json())) == profile
 
 
-def test_data_reading_time_is_stored_and_counts_on_one_device(tmp_path):
+def test_data_reading_time_is_stored_and_one_device_reads_samples_once(tmp_path):
     read_one = read_profile(written(tmp_path, changed(reading={"inputs_s": 0.5, "targets_s": 0.25})))
     assert read_one.reading == LoaderTime(0.5, 0.25)
-    assert read_one.single_device_s == 3 * 0.75 + 0.75
+    assert read_one.single_device_s == 3 * 0.75 + 0.5
 
 
 def test_work_on_messages_is_read_back(tmp_path):

@@ -18,7 +18,7 @@ def test_a_table_has_a_line_for_each_layer_and_the_whole():
         "    1  relu        0.50         0.00       -        -            -",
         "  all              1.50         2.00       -     16 B         8 kB",
         "the first stage reads inputs for 1.20 ms, the last one targets for 0.30 ms",
-        "one device takes 5.00 ms for a minibatch, 7,000 samples/s",
+        "one device takes 4.70 ms for a minibatch, 7,447 samples/s",
         "updates read and write weights at 45 GB/s",
         "two workers send each other 2 GB/s; each end of a message takes 0.10 ms of a core, and 0.40 ms for each MB",
     ]
