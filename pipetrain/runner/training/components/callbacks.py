@@ -1,5 +1,8 @@
 """The callbacks of a run: its trackers, then those of `callbacks`."""
 
+from contextlib import suppress
+from importlib.util import find_spec
+
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.libraries.imports import require
 from pipetrain.runner.config.checks import TRACKERS
@@ -21,8 +24,18 @@ def check_callbacks(settings: Settings) -> None:
     for name in settings.log.to:
         if name in _EXTRAS:
             require(f"log.to=[{name}]", (name,), name)
+        _check_installed(name)
     for target in settings.callbacks:
         _check(target)
+
+
+def _check_installed(name: str) -> None:
+    """Checks that a tracker's module is there, without importing it, which takes a while."""
+    module = TRACKERS[name].rpartition(".")[0]
+    with suppress(ModuleNotFoundError):
+        if find_spec(module) is not None:
+            return
+    raise ConfigError(f"log.to=[{name}]: pipetrain is installed without {module}; leave {name} out")
 
 
 def _check(target: Target) -> None:

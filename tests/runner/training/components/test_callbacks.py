@@ -7,6 +7,7 @@ from support.one_run import carried_out
 from support.worker_pool import settings
 
 from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.runner.training.components import callbacks
 from pipetrain.runner.training.components.callbacks import build_callbacks, check_callbacks
 
 OWN = "support.own_callbacks"
@@ -56,3 +57,10 @@ def test_tracker_without_its_package_is_refused(tmp_path, monkeypatch, capsys, n
     error = capsys.readouterr().err
     assert f'log.to=[{name}] needs {name}, which is not installed: pip install "pipetrain[{name}]"' in error
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("module", ["pipetrain.runner.tracking.trackers.gone", "pipetrain.gone.tensorboard"])
+def test_tracker_that_was_left_out_of_the_installation_is_refused(monkeypatch, module):
+    monkeypatch.setitem(callbacks.TRACKERS, "tensorboard", f"{module}.TensorBoard")
+    with pytest.raises(ConfigError, match=rf"log\.to=\[tensorboard\]: .*without {module}"):
+        check_callbacks(settings("gpipe", log={"to": ["tensorboard"]}))
