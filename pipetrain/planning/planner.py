@@ -171,7 +171,7 @@ class Planner:
             time = self.costs.replicated(time, weights, members, bandwidth)
         everything = tuple(range(len(self.profile.layers)))
         cut = CutProfile(self.profile, (everything,), (self.topology.num_devices,), self.topology)
-        return max(float(time), cut.cores_s)
+        return max(float(time), cut.cores_s(self.memory.microbatches))
 
     def _memory_balanced(self) -> Topology:
         """The devices; to balance memory, with so little of it that only balanced plans fit."""
@@ -211,7 +211,8 @@ class Planner:
             first, *_ = StagePlace.row((1,) * len(self.memory.placement(1).stages_of[0]))
             kept = [round(float(self.memory.stage_bytes(first, cut.stage_sizes[0])))]
         rows = zip(cut.stages, cut.replicas, (stage.cost for stage in found), kept, strict=True)
-        return self._with_baselines(tuple(PlannedStage(*row) for row in rows), max(time_s, cut.cores_s))
+        time_s = max(time_s, cut.cores_s(self.memory.microbatches))
+        return self._with_baselines(tuple(PlannedStage(*row) for row in rows), time_s)
 
     def _with_baselines(self, stages: tuple[PlannedStage, ...], time_s: float) -> PipelinePlan:
         return PipelinePlan(

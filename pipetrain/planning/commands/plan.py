@@ -55,7 +55,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     planner = Planner.of(profile, settings)
     plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
     rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
-    notes = [*profile.notes, *core_notes(settings, profile, planner.topology.num_devices)]
+    notes = [*profile.notes, *core_notes(settings, profile, planner.topology, planner.topology.num_devices)]
     batch_size = profile.batch_size or settings.train.batch_size
     comparison = Comparison(profile, planner.topology, rows, batch_size, notes)
     print(*comparison.lines(), sep="\n")

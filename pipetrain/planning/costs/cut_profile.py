@@ -199,9 +199,8 @@ class CutProfile:
         ends = [work.of(size / num_microbatches) if speed < inf else 0.0 for size, speed in links]
         return [before + behind for before, behind in zip([0.0, *ends], [*ends, 0.0], strict=True)]
 
-    @property
-    def cores_s(self) -> float:
-        """Seconds for which a minibatch occupies the cores of the busiest machine, without its messages.
+    def cores_s(self, num_microbatches: int) -> float:
+        """Seconds for which a minibatch occupies the cores of the busiest machine, with the work on its messages.
 
         0 if devices share no cores.
 
@@ -210,7 +209,8 @@ class CutProfile:
         """
         if (cores := self.shared_cores) is None:
             return 0.0
-        stages = zip(self.forward_s, self.backward_s, self.reading_s, self.replicas, strict=True)
+        messages = [2 * num_microbatches * seconds for seconds in self.message_work_s(num_microbatches)]
+        stages = zip(self.forward_s, self.backward_s, self.reading_s, messages, self.replicas, strict=True)
         return max(cores.busy(sum(seconds) / replicas for *seconds, replicas in stages for _ in range(replicas)))
 
     @property

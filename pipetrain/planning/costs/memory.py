@@ -213,6 +213,11 @@ class MemoryModel:
         return next(found, Placement.one_each(devices))
 
     @property
+    def microbatches(self) -> int:
+        """N, the same in all phases."""
+        return self.phases[0].microbatches
+
+    @property
     def drains(self) -> bool:
         """True if some phase drains after each minibatch."""
         return any(rules.schedule.synchronous for rules in self.phases)

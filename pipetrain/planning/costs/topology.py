@@ -190,32 +190,10 @@ def check_parts(replicas: Sequence[int], parts: int) -> None:
         )
 
 
-def with_cores(settings: Settings, profile: Profile) -> TopologyConfig:
-    """The section `topology`; if it describes no devices, they are processes that share the cores of the profile."""
-    given = settings.topology
-    described = any(each is not None for each in (given.devices, given.workers, given.gigabytes_per_s, given.speeds))
-    if described or given.cores is not None or settings.planner.cost_model == "pipedream_paper":
-        return given
-    return replace(given, cores=profile.cores)
-
-
-def core_notes(settings: Settings, profile: Profile, devices: int) -> list[str]:
-    """Notes on the assumption made for processes that outnumber the CPU's cores, and the setting that changes it."""
-    cores, threads = profile.cores, profile.threads
-    chosen = settings.topology.cores is not None or settings.planner.cost_model == "pipedream_paper"
-    if cores is None or devices * threads <= cores or chosen:
-        return []
-    shared = f"{cores} core{'s' if cores > 1 else ''}"
-    if with_cores(settings, profile).cores is None:
-        return [
-            f"assumed: each of {devices} devices computes by itself; topology.cores={cores} lets them share {shared}"
-        ]
-    processes = f"{devices} processes" + (f" of {threads} threads each" if threads > 1 else "")
-    return [f"assumed: {processes} share {shared}; topology.devices={devices} gives each its own device"]
-
-
 def topology_of(settings: Settings, profile: Profile, devices: int | None = None) -> Topology:
     """The devices of the section `topology`, with the bandwidth and the cores that the profile measured.
+
+    They are processes that share the cores of a profiled CPU, unless the section describes other machines.
 
     Args:
         settings: of a run.
@@ -225,7 +203,35 @@ def topology_of(settings: Settings, profile: Profile, devices: int | None = None
     Raises:
         ConfigError: see `Topology.of`.
     """
-    given = with_cores(settings, profile)
+    given = settings.topology
     if devices is not None and given.devices is None and given.workers is None:
         given = replace(given, devices=devices)
+    described = any(each is not None for each in (given.workers, given.gigabytes_per_s, given.speeds, given.cores))
+    if not described and settings.planner.cost_model != "pipedream_paper":
+        given = replace(given, cores=profile.cores)
     return Topology.of(given, profile.bytes_per_s)
+
+
+def core_notes(
+    settings: Settings, profile: Profile, topology: Topology, devices: int, otherwise: int | None = None
+) -> list[str]:
+    """Notes on the assumption made for processes that outnumber a CPU's cores, and the setting that changes it.
+
+    Args:
+        settings: of a run.
+        profile: of the model.
+        topology: assumed.
+        devices: number of processes.
+        otherwise: number of cores if the profile names none.
+    """
+    cores, threads = profile.cores or otherwise, profile.threads
+    chosen = settings.topology.cores is not None or settings.planner.cost_model == "pipedream_paper"
+    if cores is None or devices * threads <= cores or chosen:
+        return []
+    shared = f"{cores} core{'s' if cores > 1 else ''}"
+    if topology.cores is None:
+        return [
+            f"assumed: each of {devices} devices computes by itself; topology.cores={cores} lets them share {shared}"
+        ]
+    processes = f"{devices} processes" + (f" of {threads} threads each" if threads > 1 else "")
+    return [f"assumed: {processes} share {shared}; topology.cores={devices * threads} gives each its own"]

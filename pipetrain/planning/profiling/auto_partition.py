@@ -1,6 +1,6 @@
 """`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept whenever it resumes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from pipetrain.engine.files import strict_json
 from pipetrain.engine.models.cuts import unit_starts
 from pipetrain.engine.processes import usable_cores
 from pipetrain.planning.costs.memory import MemoryModel
-from pipetrain.planning.costs.topology import Topology, check_parts, core_notes, with_cores
+from pipetrain.planning.costs.topology import Topology, check_parts, core_notes, topology_of
 from pipetrain.planning.partition.automatic import AUTO, PlannedPartition, merge_layers
 from pipetrain.planning.pipeline_plan import PipelinePlan
 from pipetrain.planning.planner import Planner, recomputed
@@ -270,7 +270,7 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, str
     for devices in counts:
         planned_for = settings
         if settings.replicas.counts is None:  # otherwise `Planner` counts these
-            given = with_cores(settings, profile)
+            given = settings.topology
             section = given if given.workers else replace(given, devices=devices)
             search = replace(settings.planner, straight=straight or settings.planner.straight)
             planned_for = replace(settings, topology=section, planner=search)
@@ -303,14 +303,9 @@ def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: lis
     )
 
 
-def _sharing(settings: Settings, profile: Profile, processes: int) -> Iterator[str]:
+def _sharing(settings: Settings, profile: Profile, processes: int) -> list[str]:
     """A note if there will be more processes than cores: the plan's assumption, and the setting that changes it."""
     if settings.executor.simulated or _on_cuda(settings):
-        return
-    if with_cores(settings, profile).cores is not None:
-        yield from core_notes(settings, profile, processes)
-    elif processes > (cores := usable_cores()):
-        yield (
-            f"{processes} processes on {cores} cores: the cuts assume a core for each; topology.cores={cores} plans "
-            "for cores that they share"
-        )
+        return []
+    topology = topology_of(settings, profile, processes)
+    return core_notes(settings, profile, topology, processes, otherwise=usable_cores())

@@ -102,11 +102,11 @@ class ProfiledRun:
 
     def notes(self) -> list[str]:
         """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
-        stages, phases = len(self.cut.stages), self.settings.phases
+        stages, phases, profile = len(self.cut.stages), self.settings.phases, self.cut.profile
         schedules = [self._rules(phase).schedule for phase in phases]
         return [
-            *self.cut.profile.notes,
-            *core_notes(self.settings, self.cut.profile, self.cut.num_devices),
+            *profile.notes,
+            *core_notes(self.settings, profile, self.cut.topology, self.cut.num_devices),
             *unfilled(schedules, stages, self.settings.train),
         ]
 

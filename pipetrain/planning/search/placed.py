@@ -57,7 +57,8 @@ class PlacedSearch:
         Those of the slowest device or link if the schedule of a phase has no lists.
         """
         if not all(isinstance(each.schedule, ListSchedule) for each in self.memory.phases):
-            return max(max(self.placement.sums(stage_seconds(cut))), *_link_seconds(cut), cut.cores_s)
+            cores_s = cut.cores_s(self.memory.microbatches)
+            return max(max(self.placement.sums(stage_seconds(cut))), *_link_seconds(cut), cores_s)
         periods = []
         for rules in self._rules:
             N, D = rules.num_microbatches, rules.num_stages

@@ -52,8 +52,10 @@ def test_plan_on_a_cpu_says_whether_devices_share_its_cores(tmp_path, capsys):
     devices, measured, assumed, *_ = capsys.readouterr().out.splitlines()
     assert devices.endswith("devices: 2 at 1 GB/s, sharing 1 core")
     assert measured == "measured 2026-01-02 03:04 at load 0.5"
-    assert "2 processes share 1 core; topology.devices=2" in assumed
-    own = planned(tmp_path, f"profile={path}", "topology.devices=2")
+    assert "2 processes share 1 core; topology.cores=2" in assumed
+    assert planned(tmp_path, f"profile={path}", "topology.devices=2") == shared
+    capsys.readouterr()
+    own = planned(tmp_path, f"profile={path}", "topology.gigabytes_per_s=[1]")
     assert own["time_per_minibatch_s"] == pytest.approx(2 * 0.003, rel=1e-3)
     assert "topology.cores=1 " in capsys.readouterr().out
 

@@ -91,13 +91,13 @@ def test_predicted_stages_on_shared_cores_slow_each_other(tmp_path, profile, cap
 @pytest.mark.parametrize(
     ("words", "seconds", "note"),
     [
-        ("", 4 * 0.003 / 2, "4 processes share 2 cores; topology.devices=4"),
-        ("topology.devices=4", 0.003, "4 devices computes by itself; topology.cores=2"),
-        ("topology.gigabytes_per_s=[1e3]", 0.003, "topology.cores=2"),
+        ("", 4 * 0.003 / 2, "4 processes share 2 cores; topology.cores=4"),
+        ("topology.devices=4", 4 * 0.003 / 2, "4 processes share 2 cores; topology.cores=4"),
+        ("topology.gigabytes_per_s=[1e3]", 0.003, "4 devices computes by itself; topology.cores=2"),
         ("topology.cores=4", 0.003, ""),
     ],
 )
-def test_cpu_stages_share_cores_unless_devices_are_described(tmp_path, capsys, words, seconds, note):
+def test_cpu_stages_share_cores_unless_machines_are_described(tmp_path, capsys, words, seconds, note):
     measured = stored(tmp_path, provenance={"device": "cpu", "threads": 1, "cores": 2})
     words = ["method=pipedream", "partition.stages=4", "topology.update_gigabytes_per_s=1e6", *words.split()]
     (case,) = predicted(tmp_path, measured, *words)

@@ -99,7 +99,8 @@ def test_messages_within_a_device_cost_nothing(placement, speeds, sent):
     assert cut.message_work_s(1) == [0.5 * sum(each < inf for each in ends) for ends in pairwise([inf, *speeds, inf])]
     assert (cut.num_devices, cut.devices) == (2, [placement.process_of(r) for r in range(4)])
     assert cut.forward_s == [1.0 if placement.process_of(r) == 0 else 2.0 for r in range(4)]
-    assert cut.cores_s == pytest.approx(sum(cut.forward_s + cut.backward_s) / 2)
+    messages = 2 * 2 * 0.5 * sent  # both ends, both directions
+    assert cut.cores_s(1) == pytest.approx((sum(cut.forward_s + cut.backward_s) + messages) / 2)
 
 
 def test_device_with_both_ends_reads_each_sample_once():

@@ -116,19 +116,19 @@ def test_processes_with_several_stages_are_as_fast_as_can_be(tmp_path, stored):
 
 def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
     monkeypatch.setattr(auto_partition, "usable_cores", lambda: 2)
-    (note,) = [note for note in prepared(tmp_path, stored, 3).notes if note.startswith("3 processes on 2 cores: ")]
+    (note,) = [note for note in prepared(tmp_path, stored, 3).notes if "3 devices computes by itself" in note]
     assert "topology.cores=2" in note
 
 
 @pytest.mark.slow
-def test_processes_share_measured_cpu_unless_devices_are_named(tmp_path, stored):
+def test_processes_share_measured_cpu_unless_cores_are_given(tmp_path, stored):
     changed_profile(stored, provenance={"device": "cpu", "threads": 1, "cores": 2})
-    assumed, none = (
+    assumed, counted, none = (
         [note for note in prepared(tmp_path, stored, 3, topology=given).notes if "3 processes share 2 cores" in note]
-        for given in ({}, {"devices": 3})
+        for given in ({}, {"devices": 3}, {"cores": 3})
     )
-    assert (len(assumed), none) == (1, [])
-    assert "topology.devices=3" in assumed[0]
+    assert (assumed, none) == (counted, [])
+    assert "topology.cores=3" in assumed[0]
 
 
 def test_as_many_stages_as_are_fastest_are_taken_and_no_more(tmp_path, stored, monkeypatch):
