@@ -1,7 +1,7 @@
 """Predicted against measured throughput and memory of pipelines on this machine (PipeDream § 5.5, fig. 15).
 
 `make bench-planner`, or `python benchmarks/planner.py`. Every pipeline, a model cut at some places under a method over
-links of some bandwidth, is predicted from the model's profile by `pipetrain predict`, then run for some steps by
+links of some bandwidth, is predicted from the model's profile by `pipetrain plan`, then run for some steps by
 `pipetrain run`, one thread in each process. Links are slowed by a hook of the runtime, which delays what is sent as a
 network would. Profiles, predictions and runs take turns, some rounds of them, and of each pipeline the best round
 counts: what else the machine does only ever slows things down. Wants a quiet machine.
@@ -160,8 +160,8 @@ def profiled(setting: Setting, path: Path) -> Path:
 
 def predicted_by(setting: Setting, profile: Path, folder: Path) -> Iterator[tuple[Pipeline, Seen]]:
     cuts = (PLACED_CUTS if setting.schedule in PLACED else CUTS)[setting.model]
-    command("predict", *setting.words(*cuts), f"profile={profile}", "-o", str(folder))
-    for cut, case in zip(cuts, json.loads((folder / "prediction.json").read_text()), strict=True):
+    command("plan", *setting.words(*cuts), f"profile={profile}", "-o", str(folder))
+    for cut, case in zip(cuts, json.loads((folder / "plan.json").read_text())["pipelines"], strict=True):
         memory_bytes = max(stage["memory_bytes"] for stage in case["stages"])
         process_of = tuple(stage["process"] for stage in case["stages"])
         yield Pipeline(setting, tuple(cut), process_of), Seen(case["samples_per_s"], memory_bytes)

@@ -20,11 +20,11 @@ from pipetrain.runner.terminal.arguments import Subparsers
 
 _COMMANDS = (
     "commands.run", "commands.list", "commands.evaluate", "commands.export", "reporting.commands.timeline",
-    "planning.commands.profile", "planning.commands.plan", "planning.commands.predict", "reporting.commands.compare",
-    "reporting.commands.report", "commands.doctor", "commands.completion",
+    "planning.commands.profile", "planning.commands.plan", "reporting.commands.compare", "reporting.commands.report",
+    "commands.doctor", "commands.completion",
 )  # fmt: skip
 """Modules of the package, imported once signals are handled; those of a room that is not installed are left out."""
-_ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}
+_ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval", "predict": "plan"}
 """Name of a command in other programs -> name here."""
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4

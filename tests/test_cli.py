@@ -199,7 +199,12 @@ def test_impossible_run_directory_is_refused_in_one_line(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    ("word", "named"), [("trian", "choose from run, list, eval, .*completion"), ("train", r"did you mean run\?")]
+    ("word", "named"),
+    [
+        ("trian", "choose from run, list, eval, .*completion"),
+        ("train", r"did you mean run\?"),
+        ("predict", r"mean plan\?$"),
+    ],
 )
 def test_unknown_command_is_told_the_known_ones(capsys, word, named):
     assert cli.carry_out([word]) == 2

@@ -34,14 +34,14 @@ class PipelinePlan:
     Attributes:
         time_per_minibatch_s: of the slowest stage or link, in seconds; predicted if processes have several stages.
         single_device_time_s: of all layers on one device.
-        data_parallel_time_s: of all layers on every device.
+        data_parallel_time_s: of all layers on every device; None if it was not asked for.
         labels: of the profile's layers; they identify a plan made for another model.
     """
 
     stages: tuple[PlannedStage, ...]
     time_per_minibatch_s: float
     single_device_time_s: float
-    data_parallel_time_s: float
+    data_parallel_time_s: float | None = None
     labels: tuple[str, ...] = ()
 
     @property
@@ -71,10 +71,11 @@ class PipelinePlan:
 
     def to_json(self) -> dict[str, Any]:
         """The content of plan.json."""
+        parallel = self.data_parallel_time_s
         return {
             "time_per_minibatch_s": self.time_per_minibatch_s,
             "single_device_time_s": self.single_device_time_s,
-            "data_parallel_time_s": self.data_parallel_time_s,
+            **({} if parallel is None else {"data_parallel_time_s": parallel}),
             "replicas": self.replicas,
             "minibatches_in_flight": self.in_flight,
             "stages": [

@@ -92,6 +92,13 @@ class PipelineRules:
         at = self._read_context(stage, forward(_STEADY, 0), 0)
         return staleness(self.method.forward(at).version, at.update)
 
+    @property
+    def largest_staleness(self) -> int | None:
+        """Largest staleness of a forward in the steady state, over all stages; None if the method draws its delays."""
+        if self.method.simulated_only:
+            return None
+        return 0 if self.schedule.synchronous else max(map(self._age, range(self.num_stages)))
+
     def _check_replicas(self) -> None:
         if self.schedule.splits_backward:
             raise ConfigError(

@@ -1,9 +1,11 @@
-"""`pipetrain plan`: the pipeline that is fastest on given devices, by the profile of a model."""
+"""`pipetrain plan`: how fast given stages will be, or which stages are the fastest, before anything runs."""
 
 import argparse
 import json
+from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipetrain.engine.errors import ExitCode
 from pipetrain.runner.terminal.arguments import Subparsers, add_settings_parser
@@ -14,21 +16,32 @@ if TYPE_CHECKING:
     from pipetrain.runner.config.settings import Settings
 
 _DESCRIPTION = """\
-Finds the stages and the replicas of each that train a model fastest on the devices of topology.*, by PipeDream's
-dynamic program over its layer graph. The model is measured under the settings of `pipetrain run`, or read from
-profile=FILE, which needs neither model nor data. Prints the plan beside data parallelism and a straight pipeline, and
-writes plan.json, which partition=file trains, and plan.png."""
+Takes settings of `pipetrain run`, and trains nothing.
+With a setting of `partition`, such as partition.stages=4 or partition=auto, predicts the pipeline that such a run has:
+time per minibatch, idle shares, traffic, memory and staleness.
+Without one, finds the stages and the replicas of each that train the model fastest on the devices of topology.*, and
+shows them beside data parallelism and a straight pipeline.
+Several values of a setting, such as schedule=1f1b,1f1b_v, make a table: of the given stages, or of the best ones for
+each value. What cannot run is left out, with the reason.
+Measures the model, or reads profile=FILE. Writes plan.json, which partition=file trains, and plan.png."""
 _EPILOG = """\
-For example: pipetrain plan model=resnet56 topology.devices=4 method=pipedream
-             pipetrain plan profile=resnet56.json topology.workers=[8,2] topology.gigabytes_per_s=[30,3.125]
-             pipetrain plan profile=graph.txt planner.straight=true topology.memory_gigabytes=16 train.recompute=true"""
+For example: pipetrain plan model=resnet56 method=gpipe,pipedream,pipeoptim partition.stages=2,4
+             pipetrain plan model=resnet56 topology.devices=4 method=pipedream
+             pipetrain plan model=resnet56 topology.devices=2 train.microbatches=4 method=gpipe,pipedream \\
+                            schedule=1f1b,interleaved_1f1b,1f1b_v,zb_v
+             pipetrain plan profile=resnet56.json topology.workers=[8,2] topology.gigabytes_per_s=[30,3.125]"""
+_OF_ANY_STAGES = ("partition.replicas", "partition.scale_lr")
+"""Settings of `partition` that do not say which stages there are."""
+
+Found = tuple[dict[str, Any], Callable[[Path], str | None]]
+"""The content of plan.json, and what draws plan.png and returns a line on what it leaves out."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `plan`."""
     parser = add_settings_parser(
-        subparsers, "plan", "model=resnet56 topology.devices=4",
-        help="find the stages and replicas that train a model fastest", description=_DESCRIPTION, epilog=_EPILOG,
+        subparsers, "plan", "method=pipedream partition.stages=4",
+        help="predict pipelines, or find the fastest one", description=_DESCRIPTION, epilog=_EPILOG,
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FOLDER", help="folder to write to; default plan, plan-2, ..."
@@ -37,20 +50,47 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Plans, prints the table, and writes the plan and its picture.
+    """Predicts or plans, prints the tables, and writes the plan and its picture.
 
     Raises:
-        ConfigError: a setting cannot work, or no plan fits into the devices' memory.
+        ConfigError: a setting cannot work, no plan fits into the devices' memory, or a pipeline cannot be predicted.
     """
-    from pipetrain.planning.costs.topology import core_notes
-    from pipetrain.planning.planner import Planner
-    from pipetrain.planning.tables.plan_comparison import ComparedPlan, Comparison, draw_comparison
-    from pipetrain.runner.config.composition import composed_one
+    from pipetrain.runner.config.composition import combinations, overrides_of, with_choices_of
     from pipetrain.runner.tracking.files import new_folder, write_whole
 
     output: Path | None = options.output
     check_writable(f"-o {output or 'plan'}", output or Path("plan"))
-    settings = composed_one(options.words, options.config_dir)
+    words = with_choices_of(options.config_dir, options.words)
+    names = [str(each.key_or_group) for each in overrides_of(words)]
+    given = any(name.split(".")[0] == "partition" and name not in _OF_ANY_STAGES for name in names)
+    several = len(list(islice(combinations(words), 2))) > 1
+    content, draw = _predicted(words, searched=not given) if given or several else _best(words)
+    folder = output or new_folder(Path("plan"))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "plan.json", json.dumps(content, indent=1) + "\n")
+    print(*filter(None, [draw(folder / "plan.png"), f"written to {folder}: plan.json, plan.png"]), sep="\n")
+    return ExitCode.COMPLETED
+
+
+def _predicted(words: Sequence[str], *, searched: bool) -> Found:
+    # with torch, which takes seconds to import
+    from pipetrain.planning.tables import prediction_figure
+    from pipetrain.planning.tables.prediction_tables import cases, comparison_table, stage_table, to_json
+
+    every, left_out = cases(words, searched=searched)
+    print(*comparison_table(every), *left_out, sep="\n")
+    if len(every) == 1:
+        print("", *stage_table(every[0].prediction), sep="\n")
+    return to_json(every), lambda path: prediction_figure.draw(path, every)
+
+
+def _best(words: Sequence[str]) -> Found:
+    from pipetrain.planning.costs.topology import core_notes
+    from pipetrain.planning.planner import Planner
+    from pipetrain.planning.tables.plan_comparison import ComparedPlan, Comparison, draw_comparison
+    from pipetrain.runner.config.composition import composed
+
+    settings = composed(words)
     profile = chosen_profile(settings)
     planner = Planner.of(profile, settings)
     plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
@@ -59,12 +99,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     batch_size = profile.batch_size or settings.train.batch_size
     comparison = Comparison(profile, planner.topology, rows, batch_size, notes)
     print(*comparison.lines(), sep="\n")
-    folder = output or new_folder(Path("plan"))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "plan.json", json.dumps(comparison.best.to_json(), indent=1) + "\n")
-    draw_comparison(folder / "plan.png", comparison)
-    print(f"written to {folder}: plan.json, plan.png")
-    return ExitCode.COMPLETED
+    return comparison.best.to_json(), lambda path: draw_comparison(path, comparison)
 
 
 def chosen_profile(settings: "Settings") -> "Profile":

@@ -10,7 +10,7 @@ from pipetrain.runner.terminal.output_folder import check_new_file
 
 _DESCRIPTION = """\
 Measures each layer's forward and backward time, output, weights and activations, and the bandwidth between two
-workers, under the settings of `pipetrain run`, and writes them as JSON: what `pipetrain plan`, `pipetrain predict` and
+workers, under the settings of `pipetrain run`, and writes them as JSON: what `pipetrain plan` and
 partition=auto plan with.
 With profile=FILE: shows that profile, which may be a graph.txt of PipeDream's, and with -o writes it as JSON."""
 _EPILOG = """\

@@ -66,6 +66,8 @@ class Prediction:
         link_busy: share of the time in which each link carries activations; the same for gradients.
         sent_bytes: bytes that all devices send for a minibatch.
         cores_busy: share of the time in which the cores of each host compute; () if devices share no cores.
+        staleness: largest number of updates that a stage makes between the version that a forward reads and the
+            update of the forward's own minibatch; None if unknown.
     """
 
     stages: tuple[PredictedStage, ...]
@@ -75,6 +77,7 @@ class Prediction:
     sent_bytes: float
     cores_busy: tuple[float, ...] = ()
     several: bool = False
+    staleness: int | None = None
 
     @property
     def samples_per_s(self) -> float | None:

@@ -15,10 +15,12 @@ from pipetrain.planning.costs.prediction import Prediction, predict, stage_times
 from pipetrain.planning.costs.topology import Topology, core_notes, topology_of
 from pipetrain.planning.partition.automatic import stages_of_profile
 from pipetrain.planning.partition.from_file import PartitionFromPlan
+from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
+from pipetrain.planning.planner import Planner
 from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.profile.profile_file import read_profile
 from pipetrain.planning.profiling.auto_partition import AutoPartition, plan_by, update_seconds_per_byte
-from pipetrain.planning.profiling.profile import profile_of_chain
+from pipetrain.planning.profiling.profile import profile_of, profile_of_chain
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.finegrained import FineGrained
@@ -53,20 +55,26 @@ class ProfiledRun:
     segments: RecomputeSegments | None
 
     @classmethod
-    def of(cls, settings: Settings, *, profile: Profile | None = None, of_model: bool = False) -> "ProfiledRun":
+    def of(
+        cls, settings: Settings, *, profile: Profile | None = None, of_model: bool = False, searched: bool = False
+    ) -> "ProfiledRun":
         """The stages that such a run would have; if the profile comes from a file, stages of its layers.
 
         Args:
             settings: of the run.
             profile: of the file, if it has been read already; None: measure, or read the file.
             of_model: True to build the model in any case: the file must be of it, and the stages are the run's.
+            searched: True for the stages and replicas of the fastest pipeline, whatever `partition` says.
 
         Raises:
             ConfigError: the settings cannot run, or the profile cannot be cut so, or is of another model or batch size.
         """
         if profile is None and settings.profile is not None and not of_model:
             profile = read_profile(Path(settings.profile))
-        if profile is None:
+        if searched:
+            profile = profile or profile_of(settings)
+            stages, replicas = _layers_and_replicas(Planner.of(profile, settings).best())
+        elif profile is None:
             built = plan_run(settings)
             if built.plan.finegrained:
                 raise UnpredictableError(_NO_LAYERS)
@@ -98,7 +106,26 @@ class ProfiledRun:
         """
         for index, phase in enumerate(self.settings.phases):
             with naming_phase(phase.number):
-                yield phase, predict(self.cut, self._pipeline(self._rules(phase)), self.memory(index))
+                rules = self._rules(phase)
+                prediction = predict(self.cut, self._pipeline(rules), self.memory(index))
+                yield phase, replace(prediction, staleness=rules.largest_staleness)
+
+    def plan(self, prediction: Prediction) -> PipelinePlan:
+        """The pipeline of a prediction, as `partition=file` takes it."""
+        seen = zip(self.cut.stages, prediction.stages, strict=True)
+        stages = (
+            PlannedStage(
+                layers,
+                stage.replicas,
+                sum(stage.work_s.values()) / stage.replicas,
+                stage.memory_bytes or 0,
+                stage.process if prediction.several else None,
+            )
+            for layers, stage in seen
+        )
+        profile, period = self.cut.profile, prediction.time_per_minibatch_s
+        labels = tuple(layer.label for layer in profile.layers)
+        return PipelinePlan(tuple(stages), period, profile.single_device_s, labels=labels)
 
     def notes(self) -> list[str]:
         """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
@@ -192,10 +219,15 @@ def _laid_out(settings: Settings, rule: Any, profile: Profile) -> tuple[tuple[tu
         raise ConfigError(f"{rule.where}: a plan for another model than the profile's")
     if isinstance(rule, AutoPartition | PartitionFromPlan):
         plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else rule.plan
-        stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
+        stages, planned = _layers_and_replicas(plan)
         return stages, settings.replicas.counts or planned
     stages = stages_of_profile(rule, profile, shares_weights=not MemoryModel.of(settings).flows)
     return stages, settings.replicas.counts or (1,) * len(stages)
+
+
+def _layers_and_replicas(plan: PipelinePlan) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    stages, replicas = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
+    return stages, replicas
 
 
 def _checked_topology(settings: Settings, profile: Profile, needed: int) -> Topology:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.costs.prediction import PredictedStage, Prediction
+from pipetrain.planning.pipeline_plan import PipelinePlan
 from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.profiling.predict import ProfiledRun
 from pipetrain.runner.config.composition import combinations, composed
@@ -21,47 +22,54 @@ class Case(NamedTuple):
     chosen: Mapping[str, str]
     prediction: Prediction
     notes: Sequence[str] = ()
+    plan: PipelinePlan | None = None
 
 
-def profiled_runs(words: Sequence[str]) -> Iterator[ProfiledRun]:
-    """The members of a sweep such as `method=gpipe,pipedream`, each with its model's profile.
+def cases(words: Sequence[str], *, searched: bool = False) -> tuple[list[Case], list[str]]:
+    """A case for each member of a sweep such as `method=gpipe,pipedream`, and each phase of it.
+
+    Args:
+        words: settings.
+        searched: True to predict the fastest pipeline of each member, False the one that `partition` says.
+
+    Returns:
+        The cases, and a line on each member that cannot run.
 
     Raises:
-        ConfigError: there are too many, or one cannot run.
+        ConfigError: there are too many members, or none can run.
     """
-    every = list(combinations(words))
+    every, found, refused = list(combinations(words)), list[Case](), dict[str, ConfigError]()
     if len(every) > _MOST:
         raise ConfigError(f"{' '.join(words)}: {len(every)} pipelines, and at most {_MOST} are compared")
-    common = set(every[0]).intersection(*every)
-    profiles: dict[str, Profile] = {}
-    for number, chosen in enumerate(every, 1):
-        settings = composed(chosen)
-        # all but the first of a profile in a file take no time
-        shown = settings.profile is None and len(every) > 1
+    common, profiles = set(every[0]).intersection(*every), dict[str, Profile]()
+    for number, (chosen, swept) in enumerate(zip(every, _swept(every), strict=True), 1):
         what = " ".join(word for word in chosen if word not in common)
-        with announce(f"pipeline {number} of {len(every)}: {what}", hidden=not shown):
-            run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""))
-            if settings.profile is not None:
-                profiles[settings.profile] = run.cut.profile
-            yield run
+        try:
+            settings = composed(chosen)
+            hidden = len(every) == 1 or settings.profile is not None  # which takes no time
+            with announce(f"pipeline {number} of {len(every)}: {what}", hidden=hidden):
+                run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""), searched=searched)
+                if settings.profile is not None:
+                    profiles[settings.profile] = run.cut.profile
+                found += [*_cases_of(run, swept)]
+        except ConfigError as error:
+            refused[what] = error
+    if not found:
+        raise next(iter(refused.values()))
+    # without the alternatives, which would fill lines
+    return found, [f"left out: {what}: {str(error).partition('; use ')[0]}" for what, error in refused.items()]
 
 
-def cases(words: Sequence[str]) -> Iterator[Case]:
-    """A case for each member of a sweep and each phase of it.
-
-    Raises:
-        ConfigError: one cannot be predicted.
-    """
-    for swept, run in zip(_swept(words), profiled_runs(words), strict=True):
-        for phase, prediction in run.predictions():
-            numbered = {"phase": str(phase.number)} if phase.number is not None else {}
-            chosen_here = {**numbered, **_settings_of_case(phase.choices, run), **swept}
-            yield Case(chosen_here, prediction, run.notes())
+def _cases_of(run: ProfiledRun, swept: Mapping[str, str]) -> Iterator[Case]:
+    for phase, prediction in run.predictions():
+        numbered = {"phase": str(phase.number)} if phase.number is not None else {}
+        chosen = {**numbered, **_settings_of_case(phase.choices, run), **swept}
+        yield Case(chosen, prediction, run.notes(), run.plan(prediction))
 
 
-def _swept(words: Sequence[str]) -> list[dict[str, str]]:
+def _swept(every: Sequence[Sequence[str]]) -> list[dict[str, str]]:
     """Each member's swept settings, except those that `_settings_of_case` returns."""
-    members = [dict(word.split("=", 1) for word in chosen if "=" in word) for chosen in combinations(words)]
+    members = [dict(word.split("=", 1) for word in chosen if "=" in word) for chosen in every]
     always = ("method", "schedule", "partition.stages", "train.microbatches")
     swept = [name for name in members[0] if name not in always and len({member[name] for member in members}) > 1]
     return [{name: member[name] for name in swept} for member in members]
@@ -69,11 +77,13 @@ def _swept(words: Sequence[str]) -> list[dict[str, str]]:
 
 def _settings_of_case(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
     """The settings that every case shows."""
+    counts = run.cut.replicas
     return {
         "method": choices["method"],
         "schedule": choices["schedule"],
         "D": str(len(run.cut.stages)),
         "N": str(run.settings.train.microbatches),
+        **({"replicas": shortened("-".join(map(str, counts)), _LONGEST)} if max(counts) > 1 else {}),
     }
 
 
@@ -83,9 +93,10 @@ def distinguishing_names(every: Sequence[Case]) -> list[str]:
     return [name for name in names if len({case.chosen.get(name) for case in every}) > 1] or names[:1]
 
 
-def to_json(every: Sequence[Case]) -> list[dict[str, Any]]:
-    """The content of prediction.json."""
-    return [
+def to_json(every: Sequence[Case]) -> dict[str, Any]:
+    """The content of plan.json: the plan of the fastest pipeline, and all predictions."""
+    fastest = min(every, key=lambda case: case.prediction.time_per_minibatch_s)
+    pipelines = [
         {
             **case.chosen,
             **asdict(case.prediction),
@@ -95,6 +106,7 @@ def to_json(every: Sequence[Case]) -> list[dict[str, Any]]:
         }
         for case in every
     ]
+    return {**({} if fastest.plan is None else fastest.plan.to_json()), "pipelines": pipelines}
 
 
 _IF_USED = {"recomputation": "recompute", "weight gradient": "weights"}
@@ -120,8 +132,8 @@ def comparison_table(cases: Sequence[Case]) -> Iterator[str]:
         if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest:
             rows[-1][-1] = "<- fastest"
     sent = f"sent per {'sample' if per_sample else 'minibatch'}"
-    heads = [*names, "ms per minibatch", "samples/s", "idle", sent, "memory", "bound by", ""]
-    yield from text_table(heads, rows, "<" * len(names) + ">>>>><<")
+    heads = [*names, "ms per minibatch", "samples/s", "idle", sent, "memory", "staleness", "bound by", ""]
+    yield from text_table(heads, rows, "<" * len(names) + ">>>>>><<")
     yield from dict.fromkeys(note for case in cases for note in case.notes)
 
 
@@ -134,6 +146,7 @@ def _cells(prediction: Prediction, *, per_sample: bool) -> list[str]:
         f"{prediction.idle:.1%}",
         size_of(prediction.sent_bytes / samples),
         size_of(max(known)) if known else "-",
+        "-" if prediction.staleness is None else str(prediction.staleness),
         prediction.bound,
     ]
 

@@ -73,7 +73,6 @@ def test_plan_on_a_cpu_says_whether_devices_share_its_cores(tmp_path, capsys):
                 [f"profile={VGG16}", GIGABYTE, "planner.cost_model=pipedream_paper", "planner.overlap=false"],
                 "planner.overlap=false: planner.cost_model=pipedream_paper",
             ),
-            ([f"profile={VGG16}", GIGABYTE, "seed=0,1"], "one value for each setting"),
         ],
     ),
 )

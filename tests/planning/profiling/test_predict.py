@@ -24,8 +24,8 @@ GPT = "model=gpt model.width=16 dataset.limit=64 train.batch_size=8 method=gpipe
 def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path):
     words = ["model=lenet5", "dataset.limit=64", "train.batch_size=16", "partition.stages=2", "threads=1", "device=cpu"]
     words += ["planner.repeats=2", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
-    assert cli.carry_out(["predict", *words, "method=pipedream", "-o", str(tmp_path)]) == 0
-    (case,) = json.loads((tmp_path / "prediction.json").read_text())
+    assert cli.carry_out(["plan", *words, "method=pipedream", "-o", str(tmp_path)]) == 0
+    (case,) = json.loads((tmp_path / "plan.json").read_text())["pipelines"]
     built = plan_run(composed([*words, "method=pipedream"]))
     assert [stage["num_layers"] for stage in case["stages"]] == [last - first for first, last in built.plan.bounds]
     assert case["batch_size"] == 16
@@ -33,8 +33,8 @@ def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path):
         assert stage["update_s"] > 0
         assert stage["memory_bytes"] > 0
         assert stage["forward_s"] + stage["backward_s"] <= case["time_per_minibatch_s"] + 1e-9
-    assert cli.carry_out(["predict", *words, "method=pipedream", "train.ema=0.9", "-o", str(tmp_path / "ema")]) == 0
-    (averaging,) = json.loads((tmp_path / "ema" / "prediction.json").read_text())
+    assert cli.carry_out(["plan", *words, "method=pipedream", "train.ema=0.9", "-o", str(tmp_path / "ema")]) == 0
+    (averaging,) = json.loads((tmp_path / "ema" / "plan.json").read_text())["pipelines"]
     for stage, with_average, planned in zip(case["stages"], averaging["stages"], built.plan.stages, strict=True):
         assert with_average["memory_bytes"] == stage["memory_bytes"] + 4 * planned.parameters
         assert with_average["update_s"] > stage["update_s"]
@@ -45,8 +45,8 @@ MEASURING = ["planner.repeats=1", "planner.bandwidth=false", "topology.gigabytes
 
 def predicted(folder, *words):
     """Bytes of each stage."""
-    assert cli.carry_out(["predict", *words, *MEASURING, "-o", str(folder)]) == 0
-    (case,) = json.loads((folder / "prediction.json").read_text())
+    assert cli.carry_out(["plan", *words, *MEASURING, "-o", str(folder)]) == 0
+    (case,) = json.loads((folder / "plan.json").read_text())["pipelines"]
     return [stage["memory_bytes"] for stage in case["stages"]]
 
 

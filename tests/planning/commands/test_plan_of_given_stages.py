@@ -1,4 +1,4 @@
-"""`pipetrain predict` on a profile from a file."""
+"""`pipetrain plan` of stages that are given, and of several values, on a profile from a file."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,8 @@ from support.quick_cases import every
 
 from pipetrain import cli
 from pipetrain.planning.profile.profile import LoaderTime, Profile, ProfiledLayer
-from pipetrain.planning.tables import prediction_figure, prediction_tables
+from pipetrain.planning.profiling import auto_partition
+from pipetrain.planning.tables import plan_comparison, prediction_figure, prediction_tables
 
 LAYERS = tuple(ProfiledLayer(f"layer{i}", 0.001, 0.002, 4000, 8000, 16000) for i in range(4))
 PROFILE = Profile(LAYERS, ((0, 1), (1, 2), (2, 3)), batch_size=8, bytes_per_s=1e12)
@@ -34,9 +35,88 @@ def _figures_are_left_out(monkeypatch):
     monkeypatch.setattr(prediction_figure, "draw", lambda _path, _every: None)
 
 
+def planned(tmp_path, *words):
+    assert cli.carry_out(["plan", *words, "-o", str(tmp_path / "out")]) == 0
+    return json.loads((tmp_path / "out" / "plan.json").read_text())
+
+
 def predicted(tmp_path, *words):
-    assert cli.carry_out(["predict", *words, "-o", str(tmp_path / "out")]) == 0
-    return json.loads((tmp_path / "out" / "prediction.json").read_text())
+    return planned(tmp_path, *words)["pipelines"]
+
+
+@pytest.mark.parametrize(
+    ("words", "stages"),
+    every(
+        2,
+        [
+            ("", None),
+            ("partition.replicas=[1,1]", None),
+            ("partition.scale_lr=false", None),
+            ("partition.stages=4", 4),
+            ("partition=even", 2),
+            ("partition=explicit partition.boundaries=[1,3]", 3),
+            ("partition=ppv partition.ppv=[1]", 2),
+            ("partition=auto topology.cores=4", 4),
+            ("partition=auto partition.stages=3", 3),
+        ],
+    ),
+)
+def test_stages_are_searched_for_unless_settings_of_partition_give_them(tmp_path, profile, words, stages, monkeypatch):
+    monkeypatch.setattr(plan_comparison, "draw_comparison", lambda *_: None)
+    monkeypatch.setattr(auto_partition, "usable_cores", lambda: 4)
+    found = planned(tmp_path, profile, "method=pipedream", *words.split())
+    assert ("pipelines" in found, "data_parallel_time_s" in found) == (stages is not None, stages is None)
+    if stages is not None:
+        assert len(found["stages"]) == stages
+
+
+def test_several_values_without_stages_have_the_best_ones_of_each(tmp_path, profile, monkeypatch):
+    monkeypatch.setattr(plan_comparison, "draw_comparison", lambda *_: None)
+    words = ["method=pipedream", "topology.devices=4", "topology.gigabytes_per_s=[1e3]", "optimizer=sgd"]
+    words += ["topology.update_gigabytes_per_s=1e6"]
+    fast, slow = (planned(tmp_path, profile, *words, f"topology.speeds=[1,1,{each},1]") for each in (1, 0.1))
+    found = planned(tmp_path, profile, *words, "topology.speeds=[1,1,0.1,1],[1,1,1,1]")
+    seconds = [case["time_per_minibatch_s"] for case in found["pipelines"]]
+    assert seconds == pytest.approx([slow["time_per_minibatch_s"], fast["time_per_minibatch_s"]], rel=1e-3)
+    assert [stage["layers"] for stage in found["stages"]] == [stage["layers"] for stage in fast["stages"]]
+    file = tmp_path / "fastest.json"
+    file.write_text(json.dumps(found))
+    again = planned(tmp_path, profile, *words, "partition=file", f"partition.path={file}")
+    assert again["time_per_minibatch_s"] == found["time_per_minibatch_s"] == min(seconds)
+
+
+@pytest.mark.slow
+def test_schedules_are_compared_and_what_cannot_run_is_left_out(tmp_path, capsys):
+    layers = tuple(ProfiledLayer(f"layer{i}", 0.001, 0.002, 4000, 8000, 16000) for i in range(8))
+    eight = stored(tmp_path, layers=layers, edges=tuple((i, i + 1) for i in range(7)))
+    words = ["topology.devices=4", "planner.straight=true", "method=naive_async,gpipe", "train.microbatches=4"]
+    every = planned(tmp_path, eight, *words, "schedule=1f1b,interleaved_1f1b,1f1b_v,zb_v,torch_dualpipev")["pipelines"]
+    found = {case["schedule"]: (len(case["stages"]), case["staleness"]) for case in every}
+    assert found == {"1f1b": (4, 1), "interleaved_1f1b": (8, 0), "1f1b_v": (8, 1), "zb_v": (8, 0)}
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out: ")]
+    assert len(lines) == 10 - 4
+    assert any(line.endswith("method=naive_async does not work with schedule=zb_v") for line in lines)
+    message = "method=gpipe does not work with schedule=1f1b; use schedule="
+    refused("plan", eight, *words[:2], "method=gpipe", "schedule=1f1b,1f1b_v", cwd=tmp_path, message=message)
+
+
+@pytest.mark.parametrize(
+    ("words", "staleness"),
+    every(
+        2,
+        [
+            ("method=pipedream partition.stages=4", 3),
+            ("method=pipedream partition.stages=4 train.microbatches=2", 2),
+            ("method=naive_async schedule=1f1b_v partition.stages=4", 1),
+            ("method=pipedream_2bw partition.stages=4 train.microbatches=4", 1),
+            ("method=gpipe partition.stages=4", 0),
+            ("method=hogwild partition.stages=4 executor=simulated", None),
+        ],
+    ),
+)
+def test_prediction_has_the_largest_staleness_of_a_forward(tmp_path, profile, words, staleness):
+    (case,) = predicted(tmp_path, profile, *words.split())
+    assert case["staleness"] == staleness
 
 
 def test_prediction_compares_methods_and_marks_fastest(tmp_path, profile, capsys, monkeypatch):
@@ -47,7 +127,7 @@ def test_prediction_compares_methods_and_marks_fastest(tmp_path, profile, capsys
     assert periods["gpipe", "4"] == pytest.approx(0.003 * (4 + 3) / 4, rel=1e-4)
     assert periods["pipedream", "2"] == pytest.approx(0.006, rel=1e-4)
     assert periods["pipedream", "4"] == pytest.approx(0.003, rel=1e-4)
-    assert (tmp_path / "out" / "prediction.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "out" / "plan.png").read_bytes()[:4] == b"\x89PNG"
     (marked,) = [line for line in capsys.readouterr().out.splitlines() if "<- fastest" in line]
     assert marked.split()[:3] == ["pipedream", "1f1b", "4"]
 
@@ -125,7 +205,7 @@ def test_each_thread_of_the_profile_takes_a_core(tmp_path):
 
 def test_cores_of_a_profile_of_gpus_are_refused(tmp_path):
     words = [stored(tmp_path, provenance={"device": "cuda"}), "partition.stages=2", "topology.cores=2"]
-    refused("predict", *words, cwd=tmp_path, message="topology.cores=2: the profile was measured on cuda")
+    refused("plan", *words, cwd=tmp_path, message="topology.cores=2: the profile was measured on cuda")
 
 
 def test_plan_with_replicas_is_predicted_from_its_file(tmp_path, profile):
@@ -209,7 +289,7 @@ def test_milliseconds_have_at_most_a_thousandth():
     ),
 )
 def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path, profile, words, message):
-    refused("predict", profile, "-o", str(tmp_path / "out"), *words.split(), cwd=tmp_path, message=message)
+    refused("plan", profile, "-o", str(tmp_path / "out"), *words.split(), cwd=tmp_path, message=message)
     assert not (tmp_path / "out").exists()
 
 
