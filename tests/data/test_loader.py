@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support import ragged_data
+from support.refusals import assert_refused
 
 from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError, DataError, RunError
@@ -68,8 +69,7 @@ def test_loader_gives_each_sample_once_and_drops_short_batches(
     drops = drop_short and 0 < ragged < microbatches
     options = dict(batch_size=batch_size, microbatches=microbatches, limit=limit, shuffle=shuffle)
     if drops and expected < batch_size:
-        with pytest.raises(ConfigError, match="make no minibatch"):
-            Loader(Noisy(samples), drop_short=drop_short, **options)
+        assert_refused("make no minibatch", Loader, Noisy(samples), drop_short=drop_short, **options)
         return
     loader = Loader(Noisy(samples), drop_short=drop_short, **options)
     seen = [targets.tolist() for (targets,) in loader.targets(0)]
@@ -246,50 +246,6 @@ def test_samples_are_collated_as_torch_does_in_order():
     assert [each.tolist() for each in inputs] == [[[0, 1, 2]] * 2, [True] * 2, [False] * 2, [0.5, 0.5]]
     assert [each.dtype for each in inputs] == [torch.int64, torch.bool, torch.bool, torch.float64]
     assert [each.tolist() for each in targets] == [[1, 2]]
-
-
-@pytest.mark.parametrize(
-    ("samples", "message"),
-    [
-        (
-            [(torch.zeros(1, 2), 0), (torch.zeros(1, 3), 0)],
-            "inputs of samples 0 and 1 .*float32 .1, 2. and float32 .1, 3",
-        ),
-        ([(torch.zeros(2), 0), (torch.zeros(2), torch.zeros(2))], "targets of samples 0 and 1 .*int and float32"),
-        ([((torch.zeros(2),), 0), ((torch.zeros(2), torch.zeros(2)), 0)], "inputs of samples 0 and 1"),
-        ([torch.zeros(2)] * 2, "sample 0 must be an .input, target. pair, not a Tensor"),
-        ([(1, 2, 3)] * 2, "pair, not a tuple of 3"),
-        ([("text", 0)] * 2, "inputs must be tensors, arrays or numbers, or tuples or dicts of them, not str"),
-        ([(torch.zeros(2), 0), (torch.zeros(2).double(), 0)], r"0 and 1 .*: float32 \(2,\) and float64 \(2,\)$"),
-        ([(0, 0.5), (0, 1)], "targets of samples 0 and 1 cannot share a minibatch: float and int$"),
-        (
-            [({"x": 0, "y": (1, np.ones(2))}, 0), ({"x": 0, "y": (1, np.ones(2, np.float32))}, 0)],
-            r"samples 0 and 1 .*float64 \(2,\).* and dict\[.*float32 \(2,\)",
-        ),
-        ([({"a": "text"}, 0)] * 2, r"not dict\[a: str\]"),
-        ([({}, 0)] * 2, r"not dict\[\]"),
-        ([({"a": 1, "b": 2}, 0), ({"b": 2, "a": 1}, 0)], r"samples 0 and 1 .*dict\[a: int, b: int\] and dict\[b: int"),
-        ([({"a": 1}, 0), ({"a": 1, "b": 2}, 0)], r"samples 0 and 1 .*dict\[a: int\] and dict\[a: int, b: int\]"),
-        ([(torch.zeros(2), None)] * 2, "targets must be tensors, arrays or numbers, .*, not NoneType"),
-        ([((), 0)] * 2, "inputs must be tensors"),
-    ],
-)
-def test_samples_of_differing_forms_are_refused_by_name(samples, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        list(Loader(Listed(samples), batch_size=2, shuffle=False).samples(0))
-    assert "\n" not in str(caught.value)
-
-
-def test_refusal_in_a_worker_arrives_as_it_is():
-    with pytest.raises(ConfigError, match="pair, not a tuple of 3"):
-        list(Loader(Listed([(1, 2, 3)] * 2), batch_size=2, workers=1).samples(0))
-
-
-def test_data_sets_without_length_or_samples_are_refused():
-    with pytest.raises(ConfigError, match="generator must be a map-style data set"):
-        Loader((pair for pair in ()), batch_size=1)
-    with pytest.raises(ConfigError, match=r"dataset.limit=null: 0 samples make no minibatch"):
-        Loader(Listed(), batch_size=1)
 
 
 def test_minibatches_beyond_the_epoch_are_refused():

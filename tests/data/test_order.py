@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.order import length_buckets
-from pipetrain.engine.errors import ConfigError
 
 
 class Bucketed:
@@ -82,21 +81,6 @@ def test_minibatches_of_the_first_samples_alone_are_made_of_them():
 def test_own_minibatches_smaller_than_microbatches_are_dropped():
     loader = Loader(Bucketed(), batch_size=3, microbatches=3)
     assert (len(loader), loader.dropped) == (3, 2)
-    with pytest.raises(ConfigError, match=r"4 samples make no minibatch of 4 microbatches with train.batch_size=4"):
-        Loader(Bucketed(), batch_size=4, microbatches=4, limit=4)
-
-
-@pytest.mark.parametrize("made", [None, [0, 1, 2]])
-def test_own_minibatches_that_are_not_lists_are_refused(monkeypatch, made):
-    monkeypatch.setattr(Bucketed, "batches", lambda *_: made)
-    with pytest.raises(ConfigError, match=r"batches\(3, 11\) must return lists of samples, such as \[\[0, 1\], "):
-        Loader(Bucketed(), batch_size=3)
-
-
-def test_own_minibatches_of_unknown_samples_are_refused(monkeypatch):
-    monkeypatch.setattr(Bucketed, "batches", lambda *_: [[0, 1], [2, 11]])
-    with pytest.raises(ConfigError, match=r"batches\(3, 11\) returned the sample 11; samples are 0 to 10"):
-        Loader(Bucketed(), batch_size=3)
 
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)

@@ -1,15 +1,12 @@
 """Labels that can be had without decoding."""
 
-import re
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.data import Subset, TensorDataset
 
-from pipetrain.data.fetch import Fetch
-from pipetrain.data.ranges import LabelRange, TokenRange, known_labels, label_of
-from pipetrain.engine.errors import ConfigError
+from pipetrain.data.ranges import TokenRange, known_labels, label_of
 
 
 class Decoding:
@@ -64,38 +61,5 @@ def test_label_of_a_sample_is_what_reading_it_gives():
 IDS = torch.tensor([[0, 3, 1], [2, 4, 0]])
 
 
-def test_label_out_of_range_is_named_and_not_the_ignored_one():
-    labels = torch.tensor([[0, -100, 4], [9, -100, -100], [1, 2, -100]])
-    with pytest.raises(ConfigError, match=r"sample 8 of `train` has the label 9, .* more outputs: model\.classes=10$"):
-        LabelRange("train", 5, ignored=-100, setting="model.classes").check(labels, [7, 8, 9])
-    LabelRange("train", 5, ignored=-100).check(labels[[0, 2]], [7, 9])
-
-
 def test_ids_of_the_vocabulary_pass():
     TokenRange("train", {1: 5}).check((IDS + 9, IDS), [0, 1])
-
-
-@pytest.mark.parametrize(
-    ("ids", "known", "message"),
-    [
-        (
-            IDS,
-            None,
-            "sample 8 of `eval` has the token id 4; the model's vocabulary has 4 tokens, 0 to 3; correct it, or",
-        ),
-        (IDS, 9, "0 to 3, and the data set's 9; correct it, or make a model for 9"),
-        (-IDS, 9, "sample 7 of `eval` has the token id -3; .*, and the data set's 9; correct the id$"),
-    ],
-)
-def test_id_without_row_is_named_with_sample_and_vocabularies(ids, known, message):
-    tokens = TokenRange("eval", {0: 4}, known)
-    with pytest.raises(ConfigError, match=re.compile(message)):
-        tokens.check((ids,), [7, 8])
-
-
-def test_ids_are_looked_at_when_a_minibatch_is_read():
-    pairs = [(ids, 0) for ids in IDS]
-    fetch = Fetch(pairs, 0, inputs=True, targets=True, tokens=TokenRange("train", {0: 4}))
-    fetch(0, [0])
-    with pytest.raises(ConfigError, match="sample 1 of `train` has the token id 4"):
-        fetch(0, [0, 1])

@@ -1,7 +1,6 @@
 import pytest
 
 from pipetrain.engine.errors import ConfigError, check_whole, is_whole, one_line
-from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0, "0"), (2.0, "2.0"), ("3", "3"), (True, "true"), (None, "null")])
@@ -19,11 +18,6 @@ def test_refusal_of_a_number_says_what_else_works():
 
 def test_true_and_false_are_no_whole_numbers():
     assert [is_whole(value) for value in (0, 1, True, False, 1.0)] == [True, True, False, False, False]
-
-
-def test_true_is_refused_where_a_schedule_counts():
-    with pytest.raises(ConfigError, match=r"schedule\.depth=true"):
-        OneFOneB(depth=True)
 
 
 def test_one_line_joins_the_lines_of_a_message():

@@ -43,21 +43,6 @@ def test_room_for_early_recomputation_follows_in_flight_count(schedule, method, 
             PipelineRules(schedule, method, 3, 2, segments)
 
 
-def test_1f1b_2bw_with_too_few_microbatches_is_refused():
-    method, schedule = METHODS["pipedream_2bw"]
-    with pytest.raises(ConfigError, match=r"train\.microbatches=2 .*partition\.stages=3"):
-        PipelineRules(schedule, method, 3, 2)
-    PipelineRules(schedule, method, 3, 3)
-
-
-@pytest.mark.parametrize("rule", ["pipedream", "v_timeprest", "pipedream_2bw"])
-def test_segments_not_fitting_schedule_are_refused_with_options(rule):
-    method, schedule = METHODS[rule]
-    with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage . .* leaves room for \d .*in flight"):
-        PipelineRules(schedule, method, 4, 4, RecomputeSegments((0,), 4))
-    PipelineRules(schedule, method, 4, 4, RecomputeSegments.of_single_stages(4))
-
-
 @pytest.mark.parametrize("rule", ["pipemare", "stale", "gpipe", "pipedream_flush", "sequential"])
 def test_segments_fit_with_enough_in_flight_or_one_version(rule):
     method, schedule = METHODS[rule]

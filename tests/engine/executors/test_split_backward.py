@@ -9,15 +9,13 @@ from support.split_schedules import splitting
 from torch import nn
 
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.errors import ConfigError, InvariantError
+from pipetrain.engine.errors import InvariantError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.program.weight_reads import WeightRead
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.engine.schedules.operation import backward, weight_gradient
-from pipetrain.engine.schedules.replicas import Replicas
-from pipetrain.engine.schedules.round_robin import RoundRobin
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(1))
 
@@ -117,9 +115,3 @@ def test_w_that_reads_another_version_is_a_bug():
     rules.check(0, planned, 1, 0)
     with pytest.raises(InvariantError, match=r"W1\.0 reads v2 after 1 updates.* it reads v1"):
         rules.check(0, planned._replace(read=WeightRead(2)), 1, 0)
-
-
-def test_replicas_go_back_whole():
-    schedule = RoundRobin(splitting(OneFOneBFlush()), Replicas((2, 2)))
-    with pytest.raises(ConfigError, match=r"partition.replicas=\[2, 2\]: schedule=split_1f1b_flush splits backwards"):
-        PipelineRules(schedule, Synchronous(), 2, 1)

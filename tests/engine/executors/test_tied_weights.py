@@ -7,10 +7,10 @@ import pytest
 import torch
 from support import tied_model
 from support.pipelines import batches, difference, pipeline, sgd
+from support.refusals import assert_refused
 from torch import nn
 
 from pipetrain.engine.device_queue import numbers
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors import tied_weights
 from pipetrain.engine.executors.tied_weights import TiedGradients, TiedMessages
 from pipetrain.engine.models.chain import LayerChain
@@ -109,8 +109,7 @@ def test_offers_are_forgotten_once_all_have_taken_the_sum():
 
 
 def test_asynchronous_pipeline_with_shared_weight_is_refused():
-    with pytest.raises(ConfigError, match=rf"{SHARED} is in stages 0 and 1, and the asynchronous schedule 1f1b"):
-        trained([2], "pipedream")
+    assert_refused(rf"{SHARED} is in stages 0 and 1, and the asynchronous schedule 1f1b", trained, [2], "pipedream")
     shared = nn.Linear(4, 4)
     pipeline(LayerChain.of_sequential(nn.Sequential(shared, shared, nn.Linear(4, 4))), [2], "pipedream")
 

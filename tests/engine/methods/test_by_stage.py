@@ -9,15 +9,12 @@ from support.methods import METHODS, MethodCase
 from support.pipelines import difference
 from support.quick_cases import FEW
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods.delayed import Delayed
-from pipetrain.engine.methods.hogwild import Hogwild
 from pipetrain.engine.methods.naive_async import NaiveAsync
 from pipetrain.engine.methods.pipemare import PipeMare
-from pipetrain.engine.methods.stale import Stale
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
-from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
+from pipetrain.engine.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.engine.schedules.replicas import Replicas
 from pipetrain.engine.schedules.round_robin import RoundRobin
 
@@ -67,19 +64,3 @@ def test_delay_of_rates_is_the_staleness_of_forwards():
     assert delays(METHODS["pipedream_2bw"], 4, 4) == [1, 1, 1, 1]
     assert delays(MethodCase(Delayed([5, 0]), OneFOneB(depth=1)), 2, 1) == [5, 1]
     assert delays(METHODS["gpipe"], 4, 2) == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("method", "schedule", "said"),
-    [
-        (PipeMare(), PipeMareSchedule(), "method.t1=false"),
-        (Hogwild(t1=True), OneFOneB(depth=1), "method.t1=false"),
-        (Hogwild(), OneFOneB(depth=1), "method=hogwild method.t1=true"),
-        (Stale([0.5, 1.0]), PipelinedBackprop(), "method=stale"),
-    ],
-)
-def test_rates_by_delay_refuse_a_method_that_scales_rates(method, schedule, said):
-    rules = PipelineRules(schedule, method, 2, 1)
-    with pytest.raises(ConfigError, match=r"optimizer\.lr_by_delay=9: ") as caught:
-        rules.divide_rates_by_delay(9)
-    assert said in str(caught.value)

@@ -4,8 +4,6 @@ import pytest
 from support.methods import MethodCase
 from support.pipelines import difference, trained
 
-from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods.delayed import Delayed
 from pipetrain.engine.program.weight_reads import StageContext
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
@@ -34,15 +32,3 @@ def test_delayed_holds_as_many_versions_as_it_declares(delay, N):
     declared = [method.weight_versions(StageContext.under(ALONE, r, 2, N)) for r in range(2)]
     assert declared == pipe.reports("weight_versions_max") == [delay + 1] * 2
     assert pipe.reports("backward_staleness") == [[delay]] * 2
-
-
-@pytest.mark.parametrize("delay", [-1, 1.5, "3", None, [], [1, -2], True])
-def test_delay_that_is_no_number_of_updates_is_refused(delay):
-    with pytest.raises(ConfigError, match=r"method\.delay"):
-        Delayed(delay)
-
-
-@pytest.mark.parametrize("delays", [[1, 2], [1, 2, 3, 4]])
-def test_delays_of_wrong_length_are_refused(delays):
-    with pytest.raises(ConfigError, match=r"method\.delay"):
-        PipelineRules(ALONE, Delayed(delays), 3, 1)

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods.hogwild import Hogwild
 from pipetrain.engine.program.weight_reads import StageContext
@@ -116,29 +115,3 @@ def test_t1_of_hogwild_uses_the_mean_delay():
     assert scales == pytest.approx([1 / 4, 1 / 2, 1.0, 1.0])
     assert Hogwild(mean_delay=4.0).learning_rate_scale(place(), 0) == 1.0
     assert Hogwild(mean_delay=0.1, t1=True, anneal_steps=10).learning_rate_scale(place(), 0) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"mean_delay": 0}, "mean_delay"),
-        ({"mean_delay": -1.0}, "mean_delay"),
-        ({"mean_delay": [2.0, 0.0]}, "mean_delay"),
-        ({"mean_delay": math.nan}, "mean_delay"),
-        ({"mean_delay": math.inf}, "mean_delay"),
-        ({"mean_delay": "fast"}, "mean_delay=fast"),
-        ({"max_delay": -1.0}, "max_delay"),
-        ({"max_delay": math.nan}, "max_delay"),
-        ({"max_delay": math.inf}, "max_delay"),
-        ({"anneal_steps": 0}, "anneal_steps"),
-    ],
-)
-def test_impossible_delays_are_refused_by_name(settings, named):
-    with pytest.raises(ConfigError, match=rf"method\.{named}"):
-        Hogwild(**settings)
-
-
-@pytest.mark.parametrize("means", [[], [1.0, 2.0], [1.0, 2.0, 3.0, 4.0]])
-def test_mean_delays_of_wrong_length_are_refused(means):
-    with pytest.raises(ConfigError, match=r"method\.mean_delay"):
-        PipelineRules(OneFOneB(depth=1), Hogwild(mean_delay=means), 3, 1)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from support.moments import CONTEXT
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.methods.pipemare import PipeMare
 from pipetrain.engine.program.weight_reads import ReadContext, WeightRead
 from pipetrain.engine.schedules.operation import Kind, forward
@@ -38,16 +37,3 @@ def test_average_of_t2_decays_by_its_setting_over_one_delay(N):
     tau = math.ceil(5 / N)
     assert PipeMare(decay=0.1).statistic(context, {}).decay ** tau == pytest.approx(0.1)
     assert PipeMare(t2=False).statistic(context, {}) is None
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        *(("decay", value) for value in (0, 1, -0.5, 1.5, "half", None)),
-        *(("anneal_steps", v) for v in (0, -3, 2.5, "7")),
-    ],
-)
-def test_pipemare_refuses_a_setting_out_of_its_range_by_name(setting, value):
-    with pytest.raises(ConfigError, match=rf"method\.{setting}") as caught:
-        PipeMare(**{setting: value})
-    assert "\n" not in str(caught.value)

@@ -7,12 +7,11 @@ import torch
 from support import reference
 from support.against_reference import assert_close, run_by_hand, run_pipeline
 from support.methods import MethodCase
-from support.moments import groups_of_two, parameters
+from support.moments import parameters
 from support.pipelines import difference, half_decay, trained
 from support.quick_cases import GRID
 from torch import nn
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.methods.pipeoptim import PipeOptim
 from pipetrain.engine.optim.stage_optimizer import StageOptimizer
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
@@ -86,30 +85,3 @@ def test_forms_of_prediction_have_the_staleness_and_versions_of_pipeoptim(form):
     assert pipe.reports("forward_staleness") == [[3], [2], [1], [0]]
     assert pipe.reports("backward_staleness") == [[0]] * 4
     assert pipe.reports("weight_versions_max") == [2, 2, 2, 1]
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "named"),
-    [
-        (torch.optim.SGD(parameters(), lr=0.1), "SGD without plain momentum"),
-        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True), "SGD without plain momentum"),
-        (torch.optim.SGD([*groups_of_two(momentum=0)], lr=0.1, momentum=0.9), "SGD without plain momentum"),
-        (torch.optim.NAdam(parameters()), "NAdam"),
-        (torch.optim.RMSprop(parameters(), momentum=0.9), "RMSprop"),
-        (torch.optim.Adagrad(parameters()), "Adagrad"),
-    ],
-)
-def test_decaying_prediction_refuses_other_optimizers_by_name(optimizer, named):
-    with pytest.raises(ConfigError, match=rf"method\.prediction=decaying: {named} has no rule.*scheduled"):
-        PipeOptim("decaying").check_optimizer(optimizer)
-    PipeOptim("scheduled").check_optimizer(optimizer)
-
-
-def test_unknown_form_of_prediction_is_refused_with_those_there_are():
-    with pytest.raises(ConfigError, match=r"method\.prediction=msnag: one of constant, scheduled, decaying"):
-        PipeOptim("msnag")
-
-
-def test_decaying_prediction_refuses_a_momentum_that_never_decays():
-    with pytest.raises(ConfigError, match=r"method\.prediction=decaying: momentum=1 never decays; momentum below 1"):
-        PipeOptim("decaying").check_optimizer(torch.optim.SGD(parameters(), lr=0.1, momentum=1.0))

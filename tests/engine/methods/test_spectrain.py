@@ -4,11 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.moments import CONTEXT, LATER, MOMENT, groups_of_two, parameters
+from support.moments import CONTEXT, LATER, MOMENT, parameters
 
-from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.methods.lwp import LinearWeightPrediction
-from pipetrain.engine.methods.pipeoptim import PipeOptim
 from pipetrain.engine.methods.spectrain import SpecTrain
 from pipetrain.engine.program.weight_reads import WeightRead
 from pipetrain.engine.weights.transforms import Predicted
@@ -25,28 +22,3 @@ def test_spectrain_predicts_half_the_stage_beyond_pipeoptim(stage, ahead):
 
 def test_spectrain_takes_momentum_whatever_its_size():
     SpecTrain().check_optimizer(torch.optim.SGD(parameters(), lr=0.1, momentum=0.5, weight_decay=0.1))
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "named", "method"),
-    [
-        (torch.optim.Adam(parameters()), "Adam", PipeOptim()),
-        (torch.optim.RMSprop(parameters(), momentum=0.9), "RMSprop", PipeOptim()),
-        (torch.optim.SGD(parameters(), lr=0.1), "momentum=0", PipeOptim()),
-        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True), "nesterov", PipeOptim()),
-        (
-            torch.optim.SGD(groups_of_two(momentum=0.0), lr=0.1, momentum=0.9),
-            "of some parameters is SGD (momentum=0",
-            PipeOptim(),
-        ),
-        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, maximize=True), "maximize=true", LinearWeightPrediction()),
-        (torch.optim.Rprop(parameters()), "Rprop", LinearWeightPrediction()),
-    ],
-)
-def test_spectrain_refuses_other_optimizers_naming_what_works(optimizer, named, method):
-    with pytest.raises(ConfigError) as caught:
-        SpecTrain().check_optimizer(optimizer)
-    message = str(caught.value)
-    assert all(word in message for word in ("method=spectrain", named, "optimizer=sgdm", f"method={method.name}"))
-    assert "\n" not in message
-    method.check_optimizer(optimizer)

@@ -1,11 +1,12 @@
 """A whole model with the weights and buffers of all stages."""
 
-import pytest
+from functools import partial
+
 import torch
 from support import small_model
+from support.refusals import assert_refused
 from torch import nn
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.chain import LayerChain, assemble
 
 
@@ -70,30 +71,17 @@ def test_layers_are_named_after_what_they_hold():
     assert again.labels == ["0:Sequential", "0", "0#2"]
 
 
-def test_forgotten_weight_is_refused_by_name():
-    model = Tied()
-    with pytest.raises(ConfigError, match=r"norm\.weight, norm\.bias of Tied is in none of its layers"):
-        LayerChain(model, [model.embedding, model.decoder])
-
-
-def test_forgotten_buffer_is_refused():
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False))
-    with pytest.raises(ConfigError, match=r"1\.running_mean"):
-        LayerChain(model, [model[0]])
-
-
-def test_foreign_weight_is_refused():
-    model = nn.Linear(2, 2)
-    with pytest.raises(ConfigError, match=r"layer 1:Linear has a weight or buffer that Linear lacks"):
-        LayerChain(model, [model, nn.Linear(2, 2)])
-
-
-def test_empty_chain_and_wrong_labels_are_refused():
-    with pytest.raises(ConfigError, match="no layers"):
-        LayerChain.of_sequential(nn.Sequential())
-    model = nn.Sequential(nn.ReLU(), nn.Tanh())
-    with pytest.raises(ConfigError, match="2 unique labels"):
-        LayerChain(model, list(model), ["a", "a"])
+def test_layers_that_are_not_the_model_are_refused_by_name():
+    tied, linear, two = Tied(), nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.Tanh())
+    normed = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False))
+    for message, model, layers in (
+        (r"norm\.weight, norm\.bias of Tied is in none of its layers", tied, [tied.embedding, tied.decoder]),
+        (r"1\.running_mean", normed, [normed[0]]),
+        ("layer 1:Linear", linear, [linear, nn.Linear(2, 2)]),
+        ("no layers", nn.Sequential(), []),
+    ):
+        assert_refused(message, partial(LayerChain, model, layers))
+    assert_refused("2 unique labels", partial(LayerChain, two, list(two), ["a", "a"]))
 
 
 CPU = torch.device("cpu")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.refusals import assert_refused
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, Optimizer, RMSprop
 
@@ -179,7 +180,7 @@ def test_fused_step_gets_no_state_of_another_size(shape):
     weight = nn.Parameter(torch.zeros(5))
     optimizer = StageOptimizer(lambda p: SGD(p, lr=0.1, momentum=0.9, fused=True), {"w": weight}, lambda _: 0.1)
     optimizer.load_state({"w": {"momentum_buffer": torch.zeros(5), "of_another_optimizer": torch.zeros(shape)}})
-    with pytest.raises(ConfigError, match=r"momentum_buffer of w is of shape .* in the checkpoint, and the weight of"):
+    with pytest.raises(ConfigError, match=r"momentum_buffer of w is of shape"):
         optimizer.load_state({"w": {"momentum_buffer": torch.zeros(shape)}})
 
 
@@ -254,19 +255,18 @@ def test_numbers_in_state_and_groups_continue_with_equal_bits(zero):
     assert all(torch.equal(whole[name], half[name]) for name in whole)
 
 
-def test_state_that_checkpoints_cannot_hold_is_refused():
-    optimizer = StageOptimizer(lambda groups: OwnState(groups, list_too=True), parameters(), rate)
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"list_too": True}, "a list as 'all'"),
+        ({"history": []}, "a list as 'history'"),
+        ({"key": ("all", 1)}, "state under a tuple"),
+    ],
+)
+def test_state_that_checkpoints_cannot_hold_is_refused(state, message):
+    optimizer = StageOptimizer(lambda groups: OwnState(groups, **state), parameters(), rate)
     run(optimizer, 1)
-    with pytest.raises(ConfigError, match=r"OwnState keeps a list as 'all', .* tensors and numbers"):
-        optimizer.state()
-    optimizer = StageOptimizer(lambda groups: OwnState(groups, history=[]), parameters(), rate)
-    run(optimizer, 1)
-    with pytest.raises(ConfigError, match=r"OwnState keeps a list as 'history', .* tensors and numbers"):
-        optimizer.state()
-    optimizer = StageOptimizer(lambda groups: OwnState(groups, key=("all", 1)), parameters(), rate)
-    run(optimizer, 1)
-    with pytest.raises(ConfigError, match=r"OwnState keeps state under a tuple, .* weights or strings"):
-        optimizer.state()
+    assert_refused(f"OwnState keeps {message}", optimizer.state)
 
 
 def test_state_of_no_weight_stays_when_last_gradients_are_dropped():

@@ -7,6 +7,11 @@ from pipetrain.engine.program.validation import ScheduleError, validate
 from pipetrain.engine.schedules import Operation
 
 GOOD = ["F0.0 F0.1 B0.0 B0.1 U0", "F0.0 F0.1 B0.0 B0.1 U0"]
+WHOLE = ["F0.0 F0.1 B0 U0", "F0.0 F0.1 B0 U0"]
+"""One backward of a whole minibatch."""
+APART, TOGETHER = RecomputeSegments((0, 1), 2), RecomputeSegments((0,), 2)
+REPEATED = ["F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0", "F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0"]
+"""With a recomputation."""
 
 
 def lists(*texts):
@@ -25,39 +30,41 @@ def row(message, stage):
 
 def test_valid_operation_lists_pass():
     validate(lists(*GOOD), 2, 1)
+    validate(lists(*WHOLE), 2, 1)
+    for segments in (APART, TOGETHER):
+        validate(lists(*REPEATED), 2, 1, segments)
+    validate(lists("F0.0 F0.1 R0 B0 U0", "F0.0 F0.1 R0 B0 U0"), 2, 1, APART)
 
 
-@pytest.mark.parametrize("operation", ["F0.1", "B0.1", "U0"])
-def test_missing_operation_is_named_with_its_stage(operation):
-    message = refused(GOOD[0], GOOD[1].replace(operation, ""))
-    assert "stage 1" in message
-    assert f"{operation} is missing" in message
+BROKEN = [
+    *((GOOD[0], GOOD[1].replace(op, ""), f"stage 1: {op} is missing") for op in ("F0.1", "B0.1", "U0")),
+    *((GOOD[0], GOOD[1].replace(op, f"{op} {op}"), f"{op} is in its list twice") for op in ("F0.1", "B0.1", "U0")),
+    *((GOOD[0], f"{GOOD[1]} {each}", each) for each in ("F1.0", "B0.2", "U1")),
+    (GOOD[0], "F0.0 B0.0 B0.1 F0.1 U0", "B0.1 comes before its forward"),
+    ("F0.0 F0.1 B0.0 U0 B0.1", GOOD[1], "B0.1 comes after its update"),
+    (GOOD[0], "F0.1 F0.0 B0.0 B0.1 U0", "order"),
+    # gradients arrive in the order in which they were sent, so stage 0 would use B0.0's for B0.1
+    ("F0.0 F0.1 B0.1 B0.0 U0", GOOD[1], "order"),
+    (WHOLE[0], "F0.0 B0 F0.1 U0", "B0 comes before its forward"),
+    (WHOLE[0], "F0.0 F0.1 B0.0 B0 U0", "B0 is in its list twice"),
+    (WHOLE[0], GOOD[1], "order"),
+    (GOOD[0], REPEATED[1], "R0.0 belongs to no minibatch"),
+]
+BROKEN_RECOMPUTATIONS = [
+    (REPEATED[1].replace("R0.1", ""), "R0.1 is missing"),
+    ("F0.0 R0.0 R0.1 F0.1 B0.0 B0.1 U0", "R0.1 comes before its forward"),
+    ("F0.0 F0.1 R0.0 B0.0 B0.1 R0.1 U0", "B0.1 comes before its recomputation"),
+]
 
 
-@pytest.mark.parametrize("operation", ["F0.1", "B0.1", "U0"])
-def test_operation_that_stands_twice_is_named_with_its_stage(operation):
-    message = refused(GOOD[0], GOOD[1].replace(operation, f"{operation} {operation}"))
-    assert "stage 1" in message
-    assert f"{operation} is in its list twice" in message
+@pytest.mark.parametrize(("first", "second", "message"), BROKEN)
+def test_broken_lists_are_refused_with_the_operation(first, second, message):
+    assert message in refused(first, second)
 
 
-@pytest.mark.parametrize("operation", ["F1.0", "B0.2", "U1"])
-def test_operation_of_no_minibatch_is_named(operation):
-    assert operation in refused(GOOD[0], f"{GOOD[1]} {operation}")
-
-
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        ((GOOD[0], "F0.0 B0.0 B0.1 F0.1 U0"), "B0.1 comes before its forward"),
-        (("F0.0 F0.1 B0.0 U0 B0.1", GOOD[1]), "B0.1 comes after its update"),
-        ((GOOD[0], "F0.1 F0.0 B0.0 B0.1 U0"), "order"),
-        # gradients arrive in the order in which they were sent, so stage 0 would use B0.0's for B0.1
-        (("F0.0 F0.1 B0.1 B0.0 U0", GOOD[1]), "order"),
-    ],
-)
-def test_operations_out_of_order_are_refused(broken, message):
-    assert message in refused(*broken)
+@pytest.mark.parametrize(("second", "message"), BROKEN_RECOMPUTATIONS)
+def test_recomputation_in_a_wrong_place_is_refused(second, message):
+    assert message in refused(REPEATED[0], second, segments=APART)
 
 
 def test_updates_out_of_order_are_refused():
@@ -88,54 +95,6 @@ def test_grid_marks_the_wrong_cell_of_lists_that_do_not_deadlock(broken, stage, 
     message = refused(*broken)
     assert guilty in row(message, stage).split()
     assert message.count("!") == 1
-
-
-# -- one backward of a whole minibatch ---------------------------------------------------------------------------------
-
-WHOLE = ["F0.0 F0.1 B0 U0", "F0.0 F0.1 B0 U0"]
-
-
-def test_one_backward_for_all_microbatches_passes():
-    validate(lists(*WHOLE), 2, 1)
-
-
-def test_joint_backward_before_last_forward_is_refused():
-    assert "B0 comes before its forward" in refused(WHOLE[0], "F0.0 B0 F0.1 U0")
-
-
-def test_microbatch_with_own_and_joint_backward_is_refused():
-    assert "B0 is in its list twice" in refused(WHOLE[0], "F0.0 F0.1 B0.0 B0 U0")
-
-
-def test_neighbors_splitting_backward_differently_are_refused():
-    assert "order" in refused(WHOLE[0], GOOD[1])
-
-
-# -- recomputation -----------------------------------------------------------------------------------------------------
-
-APART, TOGETHER = RecomputeSegments((0, 1), 2), RecomputeSegments((0,), 2)
-REPEATED = ["F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0", "F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0"]
-
-
-def test_lists_with_a_recomputation_for_every_backward_pass():
-    validate(lists(*REPEATED), 2, 1, APART)
-    validate(lists(*REPEATED), 2, 1, TOGETHER)
-    validate(lists("F0.0 F0.1 R0 B0 U0", "F0.0 F0.1 R0 B0 U0"), 2, 1, APART)
-
-
-def test_recomputation_that_is_missing_is_named():
-    assert "R0.1 is missing" in refused(REPEATED[0], REPEATED[1].replace("R0.1", ""), segments=APART)
-
-
-def test_recomputation_that_was_not_asked_for_is_refused():
-    assert "R0.0 belongs to no minibatch" in refused(GOOD[0], REPEATED[1])
-
-
-def test_recomputation_outside_forward_and_backward_is_refused():
-    assert "R0.1 comes before its forward" in refused(REPEATED[0], "F0.0 R0.0 R0.1 F0.1 B0.0 B0.1 U0", segments=APART)
-    assert "B0.1 comes before its recomputation" in refused(
-        REPEATED[0], "F0.0 F0.1 R0.0 B0.0 B0.1 R0.1 U0", segments=APART
-    )
 
 
 def test_missing_earlier_recomputation_deadlocks_only_in_segment():

@@ -6,7 +6,6 @@ from importlib import import_module
 from inspect import isabstract
 from pkgutil import iter_modules
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.checked_lists import checked_lists
@@ -272,12 +271,6 @@ def test_1f1b_2bw_reads_one_version_for_a_whole_minibatch(D, more, M):
     for r in range(D):
         forwards, _ = versions_read(OneFOneB2BW().operations(r, D, N, M))
         assert all(version in (t, max(0, t - 1)) for (t, _), version in forwards.items())
-
-
-@pytest.mark.parametrize("depth", [0, -1, 2.5, "4"])
-def test_depth_not_a_positive_integer_is_refused(depth):
-    with pytest.raises(ConfigError, match=r"schedule\.depth"):
-        OneFOneB(depth)
 
 
 def test_operation_lists_at_small_sizes_are_those_of_the_papers():

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from support.library_schedules import library_schedule
 from support.process_player import played_processes, process_list
 
-from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.schedules import Kind, Replicas
+from pipetrain.engine.schedules import Kind
 from pipetrain.engine.schedules.base import cycle_ending
 from pipetrain.engine.schedules.interleaved import Interleaved1F1B, InterleavedContinuous1F1B
 from pipetrain.engine.schedules.looped_bfs import LoopedBFS
 from pipetrain.engine.schedules.one_f_one_b_v import OneFOneBV
-from pipetrain.engine.schedules.round_robin import RoundRobin
 from pipetrain.engine.schedules.zero_bubble import ZBH1, ZBV
 
 QUICK = settings(max_examples=40, deadline=None)
@@ -243,32 +241,6 @@ def test_no_periodic_schedule_in_a_v_brings_microbatches_back_earlier_than_1f1b_
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Interleaved1F1B(2).check(5, 4), r"partition.stages=5: schedule=interleaved_1f1b places 2 stages in "
-         r"each process; partition.stages=4 or 6 works"),
-        (lambda: InterleavedContinuous1F1B(3).check(4, 4), r"=4: .* places 3 stages .*partition.stages=3 or 6 works"),
-        (lambda: LoopedBFS().check(1, 4), r"=1: schedule=looped_bfs places 2 .*; partition.stages=2 works"),
-        (lambda: ZBV().check(3, 4), r"=3: schedule=zb_v places 2 stages .*; partition.stages=2 or 4 works"),
-        (lambda: OneFOneBV().check(7, 4), r"=7: schedule=1f1b_v places 2 stages .*; partition.stages=6 or 8 works"),
-        (lambda: Interleaved1F1B().check(8, 6), r"train.microbatches=6: schedule=interleaved_1f1b on 4 processes takes "
-         r"a multiple of 4; train.microbatches=4 or 8 works"),
-        (lambda: InterleavedContinuous1F1B().check(8, 1), r"=1: .* on 4 processes .*; train.microbatches=4 works"),
-        (lambda: Interleaved1F1B(1), r"schedule.chunks=1: .*at least 2, as schedule=1f1b_flush and 1f1b have one"),
-        (lambda: InterleavedContinuous1F1B("2"), r"schedule.chunks=2: must be a whole number"),
-        (lambda: LoopedBFS(2.5), r"schedule.chunks=2.5: .*at least 2, as schedule=gpipe has one"),
-        (lambda: RoundRobin(ZBV(), Replicas((2,) * 4)).check(4, 4), r"partition.replicas=.2, 2, 2, 2.: schedule=zb_v "
-         r"splits backwards, .* or use schedule=1f1b_flush"),
-        (lambda: RoundRobin(LoopedBFS(), Replicas((2,) * 4)).check(4, 4), r"places several stages in each process, .*"),
-        (lambda: RoundRobin(OneFOneBV(), Replicas((2,) * 4)).check(4, 4), r"schedule=1f1b_v .* or use schedule=1f1b$"),
-    ],
-)  # fmt: skip
-def test_stages_and_microbatches_that_do_not_fit_are_refused_with_what_does(make, message):
-    with pytest.raises(ConfigError, match=message):
-        make()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -7,16 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checked_lists import checked_lists
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.playback import grid
 from pipetrain.engine.program.steady_state import peak_in_flight
 from pipetrain.engine.schedules import Kind, Replicas
 from pipetrain.engine.schedules.gpipe import GPipe
 from pipetrain.engine.schedules.nf1b import NF1B
-from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
+from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.engine.schedules.round_robin import RoundRobin
-from pipetrain.engine.schedules.sequential import DataParallel, Sequential
+from pipetrain.engine.schedules.sequential import Sequential
 
 SCHEDULES = [Sequential(), GPipe(), OneFOneBFlush(), OneFOneB(), PipelinedBackprop(), PipeMareSchedule(), NF1B()]
 
@@ -90,19 +89,6 @@ def test_replica_in_flight_count_matches_the_paper(schedule, counts):
         assert (replicated.delay(r, len(counts), 1), peak_in_flight(operations, 1)) == (ahead, ahead + 1)
     if isinstance(schedule, OneFOneB):  # NOAM
         assert peak_in_flight(lists[0], 1) == -(-sum(counts) // counts[0])
-
-
-def test_unequal_replicas_are_refused_with_stages_named():
-    RoundRobin(OneFOneB2BW(), Replicas((2, 2))).check(2, 2)
-    with pytest.raises(ConfigError, match=r"schedule=1f1b_2bw requires equal replica counts.*1f1b"):
-        RoundRobin(OneFOneB2BW(), Replicas((2, 1))).check(2, 2)
-    with pytest.raises(ConfigError, match=r"schedule\.depth=3: .* unequal replica counts.* schedule\.depth=null"):
-        RoundRobin(OneFOneB(depth=3), Replicas((2, 1))).check(2, 1)
-
-
-def test_data_parallelism_of_several_stages_is_refused():
-    with pytest.raises(ConfigError, match=r"partition\.stages=2: schedule=data_parallel"):
-        DataParallel().check(2, 1)
 
 
 def test_learning_rates_follow_the_replicas_unless_told_not_to():

@@ -161,9 +161,3 @@ def test_asynchronous_replicas_are_predicted_to_run_in_parallel(monkeypatch):
     monkeypatch.setattr(pipe.stages[0].clock, "take", lambda: seconds)
     loader = batches(torch.randn(24, 4), torch.arange(24) % 4, 2)
     assert pipe.executor.train(loader, DrainInterval.whole(12)).predicted == [3 / 4] * 12
-
-
-@pytest.mark.parametrize("replicas", [None, [2, 1], 3])
-def test_asynchronous_replicas_are_of_one_stage(replicas):
-    with pytest.raises(ConfigError, match=r"method=asp trains replicas of the whole model; partition\.stages=1"):
-        ASP(replicas=replicas).check(1, 1)
