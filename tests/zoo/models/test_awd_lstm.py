@@ -1,12 +1,10 @@
 """The AWD-LSTM: its layers, its dropout, and PipeDream's size."""
 
-import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.models import awd_lstm
 from pipetrain.zoo.models.awd_lstm import DroppedRecurrence
 
@@ -57,13 +55,6 @@ def test_weight_drop_changes_the_training_alone():
     assert not torch.equal(chain(IDS), chain(IDS))
     chain.module.eval()
     assert torch.equal(chain(IDS), chain(IDS))
-
-
-@pytest.mark.parametrize("wrong", [{"layers": 0}, {"hidden": 0}, {"dropout": 1.0}, {"weight_drop": -0.1}])
-def test_setting_out_of_its_range_is_refused_by_name(wrong):
-    (name,) = wrong
-    with pytest.raises(ConfigError, match=f"model.{name}="):
-        awd_lstm.build(20, **wrong)
 
 
 ROWS, POSITIONS, WIDTH = 3, 4, 5

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.libraries import torchvision_import
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.runner.config.choices import section
@@ -53,16 +52,3 @@ def test_scores_of_a_position_depend_on_no_later_token():
 def test_tied_head_is_the_embedding():
     assert small(tied=True).tied() == [(0, 5)]
     assert small().tied() == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"heads": 3}, r"model.heads=3: does not divide model.width=16"),
-        ({"layers": 0}, r"model.layers=0: .*at least 1"),
-        ({"dropout": 1.0}, r"model.dropout=1.0"),
-    ],
-)
-def test_impossible_forms_are_refused(options, message):
-    with pytest.raises(ConfigError, match=message):
-        gpt.build(**{"vocabulary_size": 9, "max_length": 4, "width": 16, **options})

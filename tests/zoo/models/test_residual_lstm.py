@@ -1,9 +1,7 @@
 """The Residual LSTM, against its equations and on padded texts."""
 
-import pytest
 import torch
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.models import residual_lstm
 
 IDS = torch.randint(1, 20, (4, 7), generator=torch.Generator().manual_seed(0))
@@ -37,10 +35,3 @@ def test_padding_behind_a_text_changes_no_score():
     chain.module.eval()
     padded = torch.cat([IDS, torch.zeros(4, 3, dtype=torch.long)], dim=1)
     torch.testing.assert_close(chain(padded), chain(IDS))
-
-
-def test_setting_out_of_its_range_is_refused_by_name():
-    with pytest.raises(ConfigError, match=r"model\.hidden=0"):
-        residual_lstm.build(20, 6, hidden=0)
-    with pytest.raises(ConfigError, match=r"model\.dropout=1"):
-        residual_lstm.build(20, 6, dropout=1)

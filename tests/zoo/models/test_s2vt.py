@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.models.s2vt import build
 
 
@@ -43,8 +42,3 @@ def test_parameters_are_those_of_the_papers_sizes():
     lstm = [4000 * (size + 1000) + 8000 for size in (500, 1500)]
     expected = (4096 + 1) * 500 + 100 * 500 + sum(lstm) + (1000 + 1) * 100
     assert sum(parameter.numel() for parameter in chain.module.parameters()) == expected
-
-
-def test_size_of_zero_is_refused():
-    with pytest.raises(ConfigError, match=r"model.hidden=0: .*at least 1"):
-        build(features=6, vocabulary_size=9, hidden=0)

@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.weight_units import weight_units
 from pipetrain.zoo.models.transformer import build, sinusoids
 
@@ -58,15 +57,10 @@ def test_weights_load_into_torch_transformer_with_equal_outputs():
     torch.testing.assert_close(ours.head(hidden), ours(source, target))
 
 
-def test_vocabularies_of_one_size_are_not_taken_for_one():
-    with pytest.raises(ConfigError, match=r"theirs, of 10 and 10 tokens, are different; dataset\.joint=true makes one"):
-        sized(10, 10, **IWSLT, shared_embeddings="all", joint_vocabulary=False)
-    sized(10, 10, **IWSLT, shared_embeddings="target", joint_vocabulary=False)
-
-
 def test_shared_weights_are_one_under_several_names():
     module = sized(10, 10, **IWSLT, shared_embeddings="all").module
     assert module.head.weight is module.target_embedding.weight is module.source_embedding.weight
+    sized(10, 10, **IWSLT, shared_embeddings="target", joint_vocabulary=False)
 
 
 def test_initial_weights_match_fairseq_widths_and_zero_padding():

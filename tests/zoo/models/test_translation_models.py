@@ -4,7 +4,6 @@ import pytest
 import torch
 from support.pipelines import assert_cuts_keep_gradients
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.models import gnmt, transformer
 
 SOURCE = torch.tensor([[4, 5, 6, 7, 2], [8, 9, 2, 0, 0], [5, 2, 0, 0, 0]])
@@ -73,26 +72,3 @@ def test_dropout_of_the_setting_is_at_work_in_training_alone(build):
     assert not torch.equal(first, chain(SOURCE, TARGET))
     chain.module.eval()
     assert torch.equal(chain(SOURCE, TARGET), chain(SOURCE, TARGET))
-
-
-@pytest.mark.parametrize(
-    ("build", "options", "named"),
-    [
-        (transformer.build, {"heads": 3}, "model.heads=3: must divide model.width=512"),
-        (transformer.build, {"layers": 0}, "model.layers=0"),
-        (transformer.build, {"dropout": 1.0}, "model.dropout=1.0"),
-        (transformer.build, {"shared_embeddings": "both"}, "model.shared_embeddings=both: one of target, all"),
-        (
-            transformer.build,
-            {"shared_embeddings": "all"},
-            "theirs, of 12 and 14 tokens, are different; dataset.joint=true",
-        ),
-        (gnmt.build, {"layers": 7}, "model.layers=7: an even number from 4 on"),
-        (gnmt.build, {"width": 0}, "model.width=0"),
-        (gnmt.build, {"shared_embeddings": True}, "dataset.joint=true"),
-    ],
-)
-def test_impossible_settings_are_refused_with_what_works(build, options, named):
-    with pytest.raises(ConfigError) as caught:
-        build(12, 14, **options)
-    assert named in str(caught.value)

@@ -7,8 +7,6 @@ import torch
 from support.pipelines import batches, pipeline
 from torch import nn
 
-from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.optim.prediction import delta_rule
 from pipetrain.engine.tensors import as_real
 from pipetrain.zoo.optim.lars import LARS
 
@@ -48,18 +46,6 @@ def test_complex_weights_are_treated_as_their_parts():
             optimizer.step()
     torch.testing.assert_close(as_real(ours.detach()), theirs.detach(), rtol=1e-12, atol=0)
     assert not torch.allclose(ours.detach(), weight)
-
-
-def test_number_out_of_range_is_refused():
-    with pytest.raises(ConfigError, match=r"optimizer\.trust=0"):
-        LARS([nn.Parameter(torch.ones(2))], trust=0)
-    with pytest.raises(ConfigError, match=r"optimizer\.momentum=1"):
-        LARS([nn.Parameter(torch.ones(2))], momentum=1)
-
-
-def test_predicting_methods_name_their_optimizers():
-    with pytest.raises(ConfigError, match="LARS has no prediction rule; those that have one: SGD"):
-        delta_rule(LARS([nn.Parameter(torch.ones(2))]))
 
 
 def test_bits_do_not_depend_on_the_stages():

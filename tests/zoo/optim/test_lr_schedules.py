@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.optim.lr_schedules import Constant, Cosine, Inv, InverseSqrt, MultiStep, Polynomial, Step
 
 EPOCHS, STEPS = 12, 5  # of an epoch
@@ -118,34 +117,6 @@ def test_epoch_inverse_sqrt_reaches_the_rate_after_any_warm_up(warmup):
     assert max(schedule.factor(k, 4, 40) for k in range(40)) == pytest.approx(1.0)
 
 
-def test_warm_up_longer_than_run_is_refused_unless_inherent():
-    with pytest.raises(ConfigError, match=r"lr_schedule\.warmup=30: longer than the run"):
-        Inv(warmup=30).check(STEPS, 20)
+def test_inherent_warm_up_may_be_longer_than_the_run():
     InverseSqrt().check(STEPS, 20)
     assert InverseSqrt().factor(19, STEPS, 20) == 20 / 4000
-
-
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: Constant(unit="minute"), "lr_schedule.unit=minute"),
-        (lambda: Constant(warmup=-1), "lr_schedule.warmup=-1"),
-        (lambda: MultiStep(milestones=[30, 10]), "lr_schedule.milestones=[30, 10]"),
-        (lambda: Step(size=0), "lr_schedule.size=0"),
-        (lambda: Step(size=True), "lr_schedule.size=true"),
-        (lambda: Cosine(total=True), "lr_schedule.total=true"),
-        (lambda: Inv(gamma=0), "lr_schedule.gamma=0"),
-        (lambda: Inv(power=-1), "lr_schedule.power=-1"),
-        (lambda: InverseSqrt(warmup=0), "lr_schedule.warmup=0"),
-    ],
-)
-def test_schedule_with_a_wrong_setting_is_refused_by_name(make, named):
-    with pytest.raises(ConfigError) as caught:
-        make()
-    assert named in str(caught.value)
-
-
-@pytest.mark.parametrize("make", [lambda: Polynomial(total=0), lambda: Polynomial(total=-3), lambda: Cosine(total=-3)])
-def test_schedule_with_a_total_below_one_is_refused(make):
-    with pytest.raises(ConfigError, match=r"lr_schedule\.total"):
-        make()

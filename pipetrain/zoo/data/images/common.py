@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.data.interface import MapStyle
-from pipetrain.engine.errors import ConfigError, is_whole, one_line
+from pipetrain.engine.errors import ConfigError, as_configured, is_whole, one_line
 from pipetrain.engine.files.regular_file import descriptor_of
 from pipetrain.engine.tensors import Tensors
 
@@ -133,7 +133,7 @@ def image_size(size: int | Sequence[int], key: str = "dataset.size") -> tuple[in
     """
     sides = tuple(size) if isinstance(size, Sequence) else (size, size)
     if len(sides) != 2 or not all(is_whole(side) and side > 0 for side in sides):
-        raise ConfigError(f"{key}={size}: give the images' side in pixels, or [height, width]")
+        raise ConfigError(f"{key}={as_configured(size)}: give the images' side in pixels, or [height, width]")
     return sides[0], sides[1]
 
 

@@ -3,9 +3,9 @@ import os
 import pytest
 import torch
 from support import stored_images
+from support.refusals import assert_refused
 
 from pipetrain.data.loader import Loader
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images.common import CropFlip, LabelledImages, Normalize, downloading, image_size
 
 
@@ -62,25 +62,17 @@ def test_image_size_is_read_from_a_number_or_a_pair(size, expected):
     assert image_size(size) == expected
 
 
-@pytest.mark.parametrize("size", [0, -1, True, [3], [3, 0], [1, 2, 3], "32", 3.5])
-def test_image_sizes_out_of_range_are_refused_by_name(size):
-    with pytest.raises(ConfigError, match=r"dataset.size="):
-        image_size(size)
-
-
 def test_lock_of_a_download_that_is_a_link_is_neither_followed_nor_emptied(tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("not to be overwritten")
     (tmp_path / ".pipetrain.lock").symlink_to(precious)
-    with pytest.raises(ConfigError, match=r"dataset.root=r: .*\.pipetrain\.lock is a symbolic link"):
-        downloading("X", tmp_path, "r").__enter__()
+    assert_refused(r"dataset.root=r: .*lock is a symbolic link", lambda: downloading("X", tmp_path, "r").__enter__())
     assert precious.read_text() == "not to be overwritten"
 
 
 def test_lock_of_a_download_that_is_a_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / ".pipetrain.lock")
-    with pytest.raises(ConfigError, match="not a regular file"):
-        downloading("X", tmp_path, "r").__enter__()
+    assert_refused("not a regular file", lambda: downloading("X", tmp_path, "r").__enter__())
 
 
 def test_lock_of_a_download_keeps_its_content(tmp_path):

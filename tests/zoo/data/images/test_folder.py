@@ -3,15 +3,16 @@
 import os
 import shutil
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.refusals import assert_refused
 
 from pipetrain.data.loader import Loader
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images.folder import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -65,14 +66,7 @@ def test_image_folder_in_memory_has_the_same_samples(root, augment):
     assert [held.train.target(i).item() for i in range(6)] == [read.train.target(i).item() for i in range(6)]
     assert (held.channels, held.classes, held.size) == (read.channels, read.classes, read.size)
     assert values(held.eval[1][0])[:, 3, 4].tolist() == list(COLORS["red"])
-    with pytest.raises(ConfigError, match="cannot be decoded"):
-        read.eval[1]
-
-
-def test_undecodable_image_in_memory_folder_is_named(root):
-    (root / "train" / "red" / "b.png").write_bytes(b"no image")
-    with pytest.raises(ConfigError, match=r"b\.png cannot be decoded"):
-        image_folder(root=str(root), in_memory=True)
+    assert_refused("cannot be decoded", lambda: read.eval[1])
 
 
 @pytest.mark.parametrize(("suffix", "dtype"), [("png", "<u2"), ("tif", "<u2"), ("tif", ">u2"), ("pgm", ">u2")])
@@ -87,14 +81,6 @@ def test_sixteen_bits_of_gray_are_scaled_to_eight(tmp_path, suffix, dtype):
     read = open_image(str(path))
     assert read.mode == "RGB"
     assert np.asarray(read).tolist() == [[[value] * 3 for value in row] for row in expected]
-
-
-@pytest.mark.parametrize(("dtype", "kind"), [(np.int32, "32-bit numbers"), (np.float32, "floating-point numbers")])
-def test_image_of_numbers_without_a_range_is_refused_by_name(root, dtype, kind):
-    path = root / "train" / "red" / "b.tif"
-    Image.fromarray(np.full((8, 12), 70_000, dtype=dtype)).save(path)
-    with pytest.raises(ConfigError, match=rf"the image {path} has {kind}.*convert it to 8 or 16 bits"):
-        image_folder(root=str(root), in_memory=True)
 
 
 def test_image_is_turned_as_its_exif_data_say(tmp_path):
@@ -145,9 +131,6 @@ def test_image_folder_converts_images_of_other_sizes_and_modes(root):
 def test_image_folder_normalizes_with_the_mean_and_std_given(root):
     read = image_folder(root=str(root), mean=[0, 0, 0], std=[1, 1, 1])
     assert read.eval[1][0][0, 0, 0].item() == pytest.approx(250 / 255)
-    for options in ({"mean": [0.5]}, {"std": [1, 1, 0]}, {"std": ["a", 1, 1]}):
-        with pytest.raises(ConfigError, match=r"dataset.mean=.* dataset.std="):
-            image_folder(root=str(root), **options)
 
 
 def test_augmentation_applies_to_training_alone(root):
@@ -164,40 +147,35 @@ def test_image_folder_targets_decode_no_image(root):
         Path(path).write_bytes(b"damaged")
     ((targets,),) = Loader(read.train, batch_size=6, shuffle=False).targets(0)
     assert targets.tolist() == [0, 1, 0, 1, 0, 1]
-    with pytest.raises(ConfigError, match=r"the image .*a\.jp.*g cannot be decoded") as caught:
-        list(Loader(read.train, batch_size=6, shuffle=False).inputs(0))
-    assert "\n" not in str(caught.value)
+    assert_refused(r"a\.jp.*g cannot be decoded", list, Loader(read.train, batch_size=6).inputs(0))
 
 
-def test_image_folder_names_missing_folders(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=rf"dataset.root=data: no folder {tmp_path}/data/train; put the images"):
-        image_folder()
-    write(tmp_path / "data" / "train" / "a" / "1.png")
-    with pytest.raises(ConfigError, match=r"no folder .*/test \(or val\)"):
-        image_folder()
+def saved(root, dtype):
+    Image.fromarray(np.full((8, 12), 70_000, dtype=dtype)).save(root / "train" / "red" / "b.tif")
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "options", "message"),
     [
-        (lambda root: (root / "train" / "green").mkdir(), r"dataset.root=.*no valid file for the classes green"),
-        (lambda root: shutil.rmtree(root / "test") or (root / "test").mkdir(), "find any class folder"),
-        (lambda root: write(root / "test" / "green" / "1.png"), "test has 3; they differ in green"),
-        (lambda root: os.mkfifo(root / "train" / "blue" / "0.png"), r"0\.png cannot be decoded: .*not a regular file"),
+        (lambda root: shutil.rmtree(root / "train"), {}, r"dataset.root=.*no folder .*/train"),
+        (lambda root: shutil.rmtree(root / "test"), {}, r"no folder .*/test \(or val\)"),
+        (lambda root: (root / "train" / "green").mkdir(), {}, "dataset.root=.*green"),
+        (lambda root: shutil.rmtree(root / "test") or (root / "test").mkdir(), {}, "find any class folder"),
+        (lambda root: write(root / "test" / "green" / "1.png"), {}, "test has 3; they differ in green"),
+        (lambda root: os.mkfifo(root / "train" / "blue" / "0.png"), {}, r"0\.png .*not a regular file"),
+        (lambda root: (root / "train" / "red" / "b.png").write_bytes(b""), {"in_memory": True}, r"red/b\.png"),
+        (lambda root: saved(root, np.int32), {"in_memory": True}, r"b\.tif .*convert it to 8 or 16 bits"),
+        (lambda root: saved(root, np.float32), {"in_memory": True}, r"b\.tif .*convert it to 8 or 16 bits"),
+        (lambda root: zipfile.ZipFile(root / "a.zip", "w").close(), {"root": "a.zip"}, r"unpack .*a\.zip"),
+        (lambda _root: None, {"mean": [0.5]}, "dataset.mean="),
+        (lambda _root: None, {"std": [1, 1, 0]}, "dataset.std="),
+        (lambda _root: None, {"std": ["a", 1, 1]}, "dataset.std="),
     ],
 )
-def test_folder_that_holds_no_classes_of_images_is_refused(root, damage, message):
+def test_folder_that_cannot_be_used_is_refused(root, damage, options, message, monkeypatch):
     damage(root)
-    with pytest.raises(ConfigError, match=message):
-        image_folder(root=str(root))
-
-
-def test_image_folder_asks_for_a_zip_to_be_unpacked(root):
-    with zipfile.ZipFile(root / "images.zip", "w"):
-        pass
-    with pytest.raises(ConfigError, match=r"unpack .*images\.zip"):
-        image_folder(root=str(root / "images.zip"))
+    monkeypatch.chdir(root)
+    assert_refused(message, partial(image_folder, **{"root": ".", **options}))
 
 
 def test_image_folder_reads_cifar10_as_images(tmp_path):
@@ -216,11 +194,8 @@ def test_image_folder_reads_cifar10_as_images(tmp_path):
 def test_differing_classes_are_counted_and_the_first_ones_named():
     folders = ClassFolders(Path("/train"), [f"n{i}" for i in range(5)], [])
     folders.check_same({f"n{i}" for i in range(5)}, Path("/val"), "r")
-    with pytest.raises(ConfigError) as caught:
-        folders.check_same(["m"], Path("/val"), "r")
-    assert str(caught.value) == (
-        "dataset.root=r: /train has 5 classes and /val has 1; they differ in m, n0, n1 and 3 more"
-    )
+    named = "dataset.root=r: /train has 5 .*/val has 1; .* m, n0, n1 and 3 more"
+    assert_refused(named, partial(folders.check_same, ["m"], Path("/val"), "r"))
 
 
 def test_the_first_samples_have_all_classes(tmp_path):
@@ -240,5 +215,4 @@ def test_file_that_cannot_be_decoded_is_named(tmp_path, suffix, kept, added):
     path = tmp_path / f"a.{suffix}"
     Image.effect_noise((40, 40), 90).save(path)
     path.write_bytes(path.read_bytes()[:kept] + added)
-    with pytest.raises(ConfigError, match=f"dataset: the image {path} cannot be decoded: "):
-        open_image(str(path))
+    assert_refused(f"dataset: .*{path}", partial(open_image, str(path)))

@@ -1,11 +1,9 @@
 """Texts with classes: tokens, padding, minibatches of like lengths."""
 
-import re
-
 import pytest
 import torch
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.text.classification import Examples, TextClasses, austen_novels, imdb, sentences
 
 TEXTS = ["A b c.", "a b", "b c d e, f", "c"] * 5
@@ -71,17 +69,6 @@ def test_held_out_share_is_mixed_and_always_the_same():
     assert examples.split(0.2) == (train, held_out)
 
 
-@pytest.mark.parametrize("share", [0, 1, "half"])
-def test_share_out_of_its_range_is_refused(share):
-    with pytest.raises(ConfigError, match=r"dataset\.eval_share="):
-        Examples(["a", "b"], [0, 1]).split(share)
-
-
-def test_length_below_one_is_refused():
-    with pytest.raises(ConfigError, match=r"dataset\.max_length=0"):
-        dataset(max_length=0)
-
-
 def test_subwords_can_write_any_text_and_leave_the_padding_free():
     train = Examples(["aa ab aa"] * 3, [0, 1, 0])
     data = classes(train, Examples(["ü 本"], [0]), "bpe", 300, 20)
@@ -123,21 +110,16 @@ def test_root_may_be_the_folder_itself(root):
     assert len(imdb(str(root / "aclImdb")).train) == 10
 
 
-def test_missing_split_is_named_with_place_and_source(root):
+def test_missing_or_empty_review_is_named(root):
+    assert_refused("no reviews in /nowhere/aclImdb/train/neg", imdb, "/nowhere")
+    review = root / "aclImdb/train/pos/3_3.txt"
+    text = review.read_text()
+    review.write_text(" \n")
+    assert_refused("train/pos/3_3.txt holds no text", imdb, str(root))
+    review.write_text(text)
     for path in (root / "aclImdb/test/pos").iterdir():
         path.unlink()
-    with pytest.raises(
-        ConfigError, match=f"no reviews in {re.escape(str(root))}/aclImdb/test/pos; .*aclImdb_v1.tar.gz"
-    ):
-        imdb(str(root))
-    with pytest.raises(ConfigError, match="no reviews in /nowhere/aclImdb/train/neg"):
-        imdb("/nowhere")
-
-
-def test_review_without_text_is_named(root):
-    (root / "aclImdb/train/pos/3_3.txt").write_text(" \n")
-    with pytest.raises(ConfigError, match=re.escape("train/pos/3_3.txt holds no text")):
-        imdb(str(root))
+    assert_refused("no reviews in .*/aclImdb/test/pos; .*aclImdb_v1.tar.gz", imdb, str(root))
 
 
 def test_sentences_end_at_full_stops_and_not_behind_a_title():

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from support.refusals import assert_refused
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.ranges import known_labels
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.text.language import CarriedWindows, Windows
 
 
@@ -44,15 +44,12 @@ def test_carried_windows_fewer_than_rows_make_one_minibatch():
 
 
 def test_token_outside_vocabulary_is_named_with_largest_id(monkeypatch):
-    with pytest.raises(ConfigError, match=r"dataset.vocabulary_size=20: book.txt has token ids up to 22, .* least 23"):
-        windows(5, vocabulary_size=20)
+    assert_refused(r"dataset.vocabulary_size=20: book.txt .* 22, .* 23", windows, 5, vocabulary_size=20)
     monkeypatch.setattr("pipetrain.zoo.data.text.language._CHECKED_FIRST", 5)
     samples = windows(5, vocabulary_size=20)
-    with pytest.raises(ConfigError, match=r"dataset.vocabulary_size=20: book.txt has token ids up to 20, .* least 21"):
-        samples[3]
+    assert_refused(r"dataset.vocabulary_size=20: book.txt .* 20, .* 21", lambda: samples[3])
 
 
 @pytest.mark.parametrize(("positions", "reason"), [(0, "at least 1"), (23, "has 23 tokens, and a sample takes 24")])
 def test_sample_without_room_is_refused(positions, reason):
-    with pytest.raises(ConfigError, match=f"dataset.positions={positions}: .*{reason}"):
-        windows(positions)
+    assert_refused(f"dataset.positions={positions}: .*{reason}", windows, positions)

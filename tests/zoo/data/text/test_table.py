@@ -4,8 +4,8 @@ import gzip
 import re
 
 import pytest
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.text.table import labelled_table
 
 
@@ -22,8 +22,7 @@ def written(folder, name, *lines):
 
 
 def refused(message, **options):
-    with pytest.raises(ConfigError, match=message):
-        labelled_table(**options)
+    assert_refused(message, labelled_table, **options)
 
 
 RATED = [f"{i}\t{rating}\ttext number {i}" for i, rating in enumerate([-2, -0.5, 0, 0.5, 3] * 4)]

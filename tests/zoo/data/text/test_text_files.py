@@ -2,12 +2,14 @@
 
 import gzip
 import os
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.refusals import assert_refused
 from support.texts import prose
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.text import text_files
 from pipetrain.zoo.data.text.text_files import austen, penn_treebank, read_text, split_text, text_file
 
@@ -39,18 +41,6 @@ def test_text_trains_on_its_beginning_and_evaluates_on_its_end(novel, tokens):
     assert np.array_equal(again.train.targets, data.train.targets)
 
 
-@pytest.mark.parametrize("name", ["pipe.txt", "pipe.txt.gz"])
-def test_pipe_is_refused_by_name_without_waiting(tmp_path, name):
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(ConfigError, match=f"dataset.path={tmp_path / name}: .* cannot be read: it is not a regular"):
-        text_file(str(tmp_path / name))
-
-
-def test_file_of_the_system_without_a_size_is_not_read():
-    with pytest.raises(ConfigError, match="/proc/self/status holds no text"):
-        text_file("/proc/self/status")
-
-
 def test_evaluation_text_may_have_other_characters(novel, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("Ω" * 50, encoding="utf-8")
@@ -61,21 +51,18 @@ def test_evaluation_text_may_have_other_characters(novel, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokens": "bytes"}, r"dataset.tokens=bytes: one of characters, bpe, words"),
-        ({"vocabulary_size": None}, r"dataset.vocabulary_size=null: .*at least 256"),
-        ({"vocabulary_size": 0}, r"dataset.vocabulary_size=0: must be a whole number"),
-        ({"eval_share": 1.0}, r"dataset.eval_share=1.0: must be a number above 0 and below 1"),
-        (
-            {"tokens": "characters", "vocabulary_size": 5},
-            r"dataset.vocabulary_size=5: the texts have \d+ characters, and none is left out; .*=null has them all",
-        ),
-        ({"tokens": "characters", "positions": 10_000}, r"the training part of .*novel.txt has \d+ tokens"),
-        ({"eval_path": "none.txt"}, r"dataset.eval_path=none.txt: there is no file /.*/none.txt; name a text file"),
+        ({"tokens": "bytes"}, "dataset.tokens=bytes: "),
+        ({"vocabulary_size": None}, "dataset.vocabulary_size=null: .*at least 256"),
+        ({"vocabulary_size": 0}, "dataset.vocabulary_size=0: "),
+        ({"eval_share": 1.0}, "dataset.eval_share=1.0: "),
+        ({"tokens": "characters", "vocabulary_size": 5}, r"dataset.vocabulary_size=5: .* \d+ characters, .*=null"),
+        ({"tokens": "characters", "positions": 10_000}, r"novel.txt has \d+ tokens"),
+        ({"eval_path": "none.txt"}, "dataset.eval_path=none.txt: .*/none.txt"),
+        ({"path": "/proc/self/status"}, "/proc/self/status holds no text"),
     ],
 )
 def test_text_that_cannot_be_used_is_refused_with_what_works(novel, options, message):
-    with pytest.raises(ConfigError, match=message):
-        text_file(str(novel), **options)
+    assert_refused(message, partial(text_file, **{"path": str(novel), **options}))
 
 
 def test_bundled_novels_are_austens():
@@ -102,14 +89,11 @@ def test_lines_of_the_treebank_are_words_and_an_end(tmp_path, below):
 
 
 def test_missing_treebank_is_named_with_place_and_source(tmp_path):
-    with pytest.raises(ConfigError, match=rf"dataset.root={tmp_path}: there is no file {tmp_path}/ptb.train.txt; put"):
-        penn_treebank(str(tmp_path))
+    assert_refused(f"dataset.root={tmp_path}: .*{tmp_path}/ptb.train.txt", partial(penn_treebank, str(tmp_path)))
     write(tmp_path / "ptb")
     (tmp_path / "ptb" / "ptb.valid.txt").unlink()
-    with pytest.raises(ConfigError, match=r"there is no file .*/ptb/ptb.valid.txt"):
-        penn_treebank(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"dataset.eval_split=dev: there are valid and test"):
-        penn_treebank(str(tmp_path), "dev")
+    assert_refused("no file .*/ptb/ptb.valid.txt", partial(penn_treebank, str(tmp_path)))
+    assert_refused("dataset.eval_split=dev: .*valid and test", partial(penn_treebank, str(tmp_path), "dev"))
 
 
 def read(path):
@@ -125,25 +109,21 @@ def test_text_is_read_plain_and_packed_with_one_kind_of_line_end(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "make", "message"),
     [
-        ("a.txt", None, r"dataset.path=a.txt: there is no file /.*/a.txt; name a text file"),
-        ("a.txt", b" \n\n", r"dataset.path=a.txt: .*a.txt holds no text"),
-        ("a.txt", b"caf\xe9", r"a.txt is not UTF-8: byte 3 is 0xe9; convert it, for instance with iconv"),
-        ("a.txt.gz", b"text", r"a.txt.gz is no whole gzip archive"),
-        ("a.txt.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], r"a.txt.gz is no whole gzip archive"),
+        ("a.txt", lambda _path: None, "dataset.path=a.txt: .*/a.txt; name a text file"),
+        ("a.txt", lambda path: path.write_bytes(b" \n\n"), "a.txt holds no text"),
+        ("a.txt", lambda path: path.write_bytes(b"caf\xe9"), "a.txt is not UTF-8: byte 3 is 0xe9"),
+        ("a.txt.gz", lambda path: path.write_bytes(b"text"), "no whole gzip archive"),
+        ("a.txt.gz", lambda path: path.write_bytes(gzip.compress(b"text" * 99)[:-9]), "no whole gzip archive"),
+        ("a.txt", Path.mkdir, "cannot be read: Is a directory"),
+        ("a.txt", os.mkfifo, "a.txt cannot be read: it is not a regular"),
+        ("a.txt.gz", os.mkfifo, "a.txt.gz cannot be read: it is not a regular"),
     ],
 )
-def test_file_that_is_no_text_is_refused_by_name(tmp_path, name, content, message):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigError, match=message):
-        read(tmp_path / name)
-
-
-def test_folder_in_place_of_a_text_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory"):
-        read(tmp_path)
+def test_file_that_is_no_text_is_refused_by_name(tmp_path, name, make, message):
+    make(tmp_path / name)
+    assert_refused(message, partial(read, tmp_path / name))
 
 
 def test_text_is_split_at_the_end_of_a_line():
@@ -164,5 +144,4 @@ def test_oversized_text_is_refused_before_it_fills_memory(tmp_path, monkeypatch,
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     assert len(read_text(tmp_path / name, "dataset.path", "name another")) == 4_000_000
     (tmp_path / name).write_bytes(gzip.compress(text + b"x") if name.endswith(".gz") else text + b"x")
-    with pytest.raises(ConfigError, match=rf"^dataset.path: .*{name} has more than 4 MB of text"):
-        read_text(tmp_path / name, "dataset.path", "name another")
+    assert_refused("more than 4 MB", partial(read_text, tmp_path / name, "dataset.path", "name another"))

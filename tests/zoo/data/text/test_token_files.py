@@ -1,12 +1,13 @@
 """Token ids in nanoGPT's files."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
+from support.refusals import assert_refused
 from support.texts import prose
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.text.token_files import token_files
 from pipetrain.zoo.data.vocabulary import TokenizerVocabulary
 
@@ -42,20 +43,18 @@ def test_tokenizer_of_a_file_tells_the_vocabulary(root):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda root: (root / "val.bin").unlink(), r"there is no file /.*/val.bin; put train.bin and val.bin there"),
-        (lambda root: (root / "val.bin").write_bytes(b"abc"), r"val.bin has 3 bytes, not two for each token"),
-        (lambda root: (root / "val.bin").write_bytes(b""), r"val.bin has 0 bytes"),
-        (lambda root: np.full(20, 60, np.uint16).tofile(root / "val.bin"), r"val.bin has token ids up to 60, .* 61"),
-        (lambda root: (root / "meta.json").write_text("{"), r"meta.json is damaged"),
+        (lambda root: (root / "val.bin").unlink(), "no file /.*/val.bin"),
+        (lambda root: (root / "val.bin").write_bytes(b"abc"), "val.bin has 3 bytes"),
+        (lambda root: (root / "val.bin").write_bytes(b""), "val.bin has 0 bytes"),
+        (lambda root: np.full(20, 60, np.uint16).tofile(root / "val.bin"), "val.bin has token ids up to 60, .* 61"),
+        (lambda root: (root / "meta.json").write_text("{"), "meta.json is damaged"),
     ],
 )
 def test_damaged_token_files_are_refused_by_name(root, damage, message):
     damage(root)
-    with pytest.raises(ConfigError, match=message):
-        token_files(str(root), vocabulary_size=50, positions=7)
+    assert_refused(message, partial(token_files, str(root), vocabulary_size=50, positions=7))
 
 
 def test_unknown_vocabulary_is_requested_and_pickle_not_read(root):
     (root / "meta.pkl").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
-    with pytest.raises(ConfigError, match=r"vocabulary_size is not set, .*; meta.pkl is not read, .*=50257"):
-        token_files(str(root))
+    assert_refused("vocabulary_size is not set, .*meta.pkl is not read", partial(token_files, str(root)))

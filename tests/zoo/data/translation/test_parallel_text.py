@@ -1,10 +1,11 @@
 import gzip
 import re
+from functools import partial
 
 import pytest
 from support.cli import pipetrain_here, run_here, summary
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.translation.parallel_text import parallel_files, parallel_text
 
 NUMBERS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five", "sechs": "six"}
@@ -38,12 +39,6 @@ def test_files_of_two_languages_become_a_data_set(tmp_path):
     assert data.decoding.references[0] == ["one and one and one"]
 
 
-def test_missing_split_is_refused_with_the_setting_that_names_it(tmp_path):
-    folder = written(tmp_path / "data", train=SENTENCES)
-    with pytest.raises(ConfigError, match=rf"dataset.eval=val: no file {folder}/val.de \(or val.de.gz\)"):
-        parallel_text(str(folder))
-
-
 @pytest.mark.slow
 def test_training_on_files_reports_bleu_and_evaluates_a_split(tmp_path):
     folder = written(tmp_path / "data", train=[*SENTENCES[:200], ""], val=SENTENCES[200:], test=SENTENCES[::40])
@@ -70,13 +65,6 @@ def write(folder, name, text):
 
 def read(folder, names="train", origin=None):
     return list(parallel_files(str(folder), ("de", "en"), "dataset.train", names, origin))
-
-
-def refused(folder, names="train", origin=None):
-    with pytest.raises(ConfigError) as caught:
-        read(folder, names, origin)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -107,35 +95,24 @@ def test_several_names_are_read_in_turn_with_lang_replaced(tmp_path):
     assert list(files) == list(files) == [("eins", "one"), ("eins eins", "one one")]
 
 
-def test_missing_file_is_named_with_place_and_source(tmp_path):
-    write(tmp_path, "train.de", "eins\n")
-    message = refused(tmp_path, origin="example.org/corpus")
-    assert f"no file {tmp_path}/train.en (or train.en.gz); it comes from example.org/corpus" in message
-    assert "put it there, or name others with dataset.train" in refused(tmp_path)
+@pytest.mark.parametrize(
+    ("german", "english", "message"),
+    [
+        (b"eins\n", None, r"no file .*/train.en \(or train.en.gz\).*dataset.train"),
+        (b"eins\nzwei\ndrei\n", b"one\ntwo\n", "train.en has 2 lines and .*train.de more"),
+        (b"eins\nf\xfcnf\n", b"one\ntwo\n", "line 2 of .*train.de is not in UTF-8"),
+        (gzip.compress(b"eins\n" * 5000)[:-20], b"one\n" * 5000, "train.de.gz cannot be read after line"),
+        (b"\x1f\x8bno archive", b"one\n", "train.de.gz cannot be read after line 0"),
+    ],
+)
+def test_files_that_are_no_pairs_of_lines_are_refused(tmp_path, german, english, message):
+    (tmp_path / ("train.de.gz" if german.startswith(b"\x1f") else "train.de")).write_bytes(german)
+    if english is not None:
+        (tmp_path / "train.en").write_bytes(english)
+    assert_refused(message, partial(read, tmp_path))
 
 
-def test_files_with_unequal_line_counts_are_refused(tmp_path):
-    write(tmp_path, "train.de", "eins\nzwei\ndrei\n")
-    short = write(tmp_path, "train.en", "one\ntwo\n")
-    assert f"{short} has 2 lines and {tmp_path}/train.de more" in refused(tmp_path)
-
-
-def test_damaged_archive_is_refused_with_the_line(tmp_path):
-    write(tmp_path, "train.en", "one\n" * 5000)
-    path = write(tmp_path, "train.de.gz", "".join(f"{i}\n" for i in range(5000)))
-    path.write_bytes(path.read_bytes()[:-200])
-    assert f"{path} cannot be read after line" in refused(tmp_path)
-    path.write_bytes(b"no archive")
-    assert f"{path} cannot be read after line 0" in refused(tmp_path)
-
-
-def test_text_in_another_encoding_is_refused_with_the_line(tmp_path):
-    write(tmp_path, "train.en", "one\ntwo\n")
-    (tmp_path / "train.de").write_bytes(b"eins\nf\xfcnf\n")
-    assert "line 2 of" in refused(tmp_path)
-    assert "is not in UTF-8" in refused(tmp_path)
-
-
-@pytest.mark.parametrize("names", [[], 3, [3], None])
-def test_names_that_are_none_are_refused(tmp_path, names):
-    assert f"dataset.train={names}: a name such as `train`" in refused(tmp_path, names)
+def test_source_of_a_missing_file_and_names_that_are_none_are_told(tmp_path):
+    assert_refused("it comes from example.org/corpus", partial(read, tmp_path, origin="example.org/corpus"))
+    for names in ([], 3, [3], None):
+        assert_refused(re.escape(f"dataset.train={names}: a name such as `train`"), partial(read, tmp_path, names))

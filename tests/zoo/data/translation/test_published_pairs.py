@@ -1,8 +1,8 @@
 """The translation data sets of the papers, on small files under their published names and in their layout."""
 
 import pytest
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.choices import section
 from pipetrain.runner.config.instantiate import Target
 
@@ -61,14 +61,10 @@ def test_other_published_splits_are_one_setting_away(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "iwslt14_de_en",
-            r"train=train: no file .*/train.de \(or train.de.gz\); it comes from .*iwslt14.sh",
-        ),
-        ("wmt16_en_de", r"no file .*/train.tok.clean.bpe.32000.en .*; it comes from wmt16_en_de.tar.gz"),
-        ("wmt17_en_de", r"no file .*/train.en .*; it comes from .*prepare-wmt14en2de.sh"),
+        ("iwslt14_de_en", "train=train: no file .*/train.de .*it comes from .*iwslt14.sh"),
+        ("wmt16_en_de", "no file .*/train.tok.clean.bpe.32000.en .*wmt16_en_de.tar.gz"),
+        ("wmt17_en_de", "no file .*/train.en .*prepare-wmt14en2de.sh"),
     ],
 )
 def test_absent_files_are_told_with_where_they_come_from(tmp_path, name, message):
-    with pytest.raises(ConfigError, match=message):
-        built(name, tmp_path)
+    assert_refused(message, built, name, tmp_path)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.video.moving_shapes import MovingShapes, synthetic_moving_shapes
 
 
@@ -30,8 +29,3 @@ def test_color_is_that_of_the_caption():
     index = next(i for i in range(60) if "green" in videos.captions(i)[0])
     red, green, blue = videos.frames(index).view(2, 3, -1).sum((0, 2))
     assert green > 5 * max(abs(red), abs(blue))
-
-
-def test_number_that_is_too_small_is_named():
-    with pytest.raises(ConfigError, match=r"dataset.frames=1: .*at least 2"):
-        synthetic_moving_shapes(frames=1)
