@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from support.refusals import assert_refused
 from torch import nn
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.graph.conversion import chain_of
 
 
@@ -74,8 +74,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("error", REFUSED)
 def test_model_without_weights_or_a_forward_in_python_is_refused(error):
-    with pytest.raises(ConfigError, match=error):
-        chain_of(REFUSED[error](), (torch.randn(5, 2),))
+    assert_refused(error, chain_of, REFUSED[error](), (torch.randn(5, 2),))
 
 
 def test_chain_of_a_chain_is_the_chain():
@@ -90,5 +89,4 @@ class Rewired(nn.Sequential):
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), Rewired(nn.Linear(2, 2)), None])
 def test_module_that_is_no_chain_is_refused_with_what_works(model):
-    with pytest.raises(ConfigError, match=r"nn\.Sequential .*LayerChain"):
-        chain_of(model)
+    assert_refused(r"nn\.Sequential .*LayerChain", chain_of, model)

@@ -2,6 +2,7 @@ from collections import namedtuple
 
 import pytest
 import torch
+from support.refusals import assert_refused
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.graph.example import Example, select_outputs
@@ -56,5 +57,4 @@ def test_entry_that_is_not_there_is_refused_with_those_that_are():
 
 @pytest.mark.parametrize("returned", [None, {"loss": None}, (A, None), ()])
 def test_forward_that_returns_no_tensors_is_refused(returned):
-    with pytest.raises(ConfigError, match="the forward returns"):
-        select_outputs(returned, None)
+    assert_refused("the forward returns", select_outputs, returned, None)

@@ -1,13 +1,12 @@
 """Chains of recorded modules in the engine."""
 
-import pytest
 import torch
 from support.pipelines import sgd
+from support.refusals import assert_refused
 from torch import nn
 from torch.nn import functional
 
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.models.chain import sharing_buffers
 from pipetrain.engine.models.ties import untie
@@ -31,8 +30,7 @@ class Functional(nn.Module):
 
 def test_weight_read_outside_a_module_cannot_be_untied():
     chain = chain_of(Functional(), [torch.zeros(4, 2, dtype=torch.int64)])
-    with pytest.raises(ConfigError, match=r"layer 2 .* reads embedding.weight without its own module.* nn.Linear"):
-        untie(chain)
+    assert_refused(r"layer 2 .* reads embedding.weight without its own module.* nn.Linear", untie, chain)
 
 
 class Centered(nn.Module):

@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from support.refusals import assert_refused
 from support.stored_runs import write_run
 
 from pipetrain import cli
-from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.engine.errors import ExitCode
 from pipetrain.reporting import distances
 from pipetrain.reporting.sweep.comparison import collect
 
@@ -78,5 +79,4 @@ def test_distances_that_cannot_be_shown_are_refused(tmp_path, capsys, words):
 
 def test_runs_without_measurements_name_the_setting(tmp_path):
     write_run(tmp_path / "run", "method=gpipe")
-    with pytest.raises(ConfigError, match=r"log\.staleness_every_steps"):
-        distances.measured(collect([tmp_path], {}).groups)
+    assert_refused(r"log\.staleness_every_steps", distances.measured, collect([tmp_path], {}).groups)

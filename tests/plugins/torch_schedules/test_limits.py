@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.refusals import assert_refused
 from support.worker_pool import settings
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import common_placement
 from pipetrain.engine.schedules import Placement
 from pipetrain.engine.schedules.gpipe import GPipe
@@ -36,16 +36,14 @@ def test_settings_that_torch_schedules_take_are_not_refused():
     ],
 )
 def test_unsupported_torch_schedule_settings_are_refused(changes, message):
-    with pytest.raises(ConfigError, match=message):
-        check(**changes)
+    assert_refused(message, check, **changes)
 
 
 def test_phases_that_would_move_stages_are_refused():
     assert common_placement([GPipe(), OneFOneBFlush()], 4) == Placement.one_each(4)
     assert common_placement([Interleaved1F1B(), InterleavedZeroBubble()], 4) == Interleaved1F1B(2).placement(4)
     for others in ([ZBVZeroBubble(), GPipe()], [DualPipeV(), Interleaved1F1B()], [GPipe(), ZBVZeroBubble()]):
-        with pytest.raises(ConfigError, match=f"phases: schedule={others[0].name} and schedule={others[1].name}"):
-            common_placement(others, 4)
+        assert_refused(f"phases: schedule={others[0].name} and schedule={others[1].name}", common_placement, others, 4)
 
 
 @pytest.mark.parametrize(("version", "warned"), [("2.11.0", True), ("2.12.1+cpu", True), ("2.13.0+cpu", False)])

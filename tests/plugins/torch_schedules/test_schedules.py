@@ -2,6 +2,7 @@
 
 import pytest
 from support.library_schedules import library_schedule
+from support.refusals import assert_refused
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
@@ -65,19 +66,13 @@ def test_torch_schedules_have_no_operation_lists(schedule):
     assert not isinstance(schedule, ListSchedule)
     D = 2 * schedule.chunks
     rules = PipelineRules(schedule, Synchronous(), D, D)
-    with pytest.raises(ConfigError, match=f"{schedule.name} is run by torch.distributed.pipelining and has no"):
-        rules.lists(1)
+    assert_refused(f"{schedule.name} is run by torch.distributed.pipelining and has no", rules.lists, 1)
 
 
 def test_interleaved_schedules_refuse_one_stage_in_each_process():
-    with pytest.raises(ConfigError, match=r"chunks=1: at least 2.*schedule=1f1b_flush"):
-        Interleaved1F1B(1).check(4, 4)
+    assert_refused(r"chunks=1: at least 2.*schedule=1f1b_flush", lambda: Interleaved1F1B(1).check(4, 4))
 
 
 def test_stages_not_dividing_among_processes_are_refused():
-    with pytest.raises(
-        ConfigError, match=r"partition.stages=7: .* 3 stages in each process; partition.stages=6 or 9 works"
-    ):
-        Interleaved1F1B(3).check(7, 4)
-    with pytest.raises(ConfigError, match=r"partition.stages=1: .* partition.stages=2 works"):
-        ZBVZeroBubble().check(1, 4)
+    assert_refused(r"partition.stages=7: .*partition.stages=6 or 9 works", lambda: Interleaved1F1B(3).check(7, 4))
+    assert_refused(r"partition.stages=1: .* partition.stages=2 works", lambda: ZBVZeroBubble().check(1, 4))

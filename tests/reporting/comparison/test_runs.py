@@ -6,8 +6,8 @@ import time
 
 import pytest
 from support.made_up_runs import contender
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.reporting.comparison.contenders import contenders_of
 from pipetrain.reporting.comparison.runs import PlannedRun, Runs
 from pipetrain.reporting.sweep.compared_run import ComparedRun
@@ -43,8 +43,7 @@ def test_folder_that_leads_elsewhere_is_refused(tmp_path, name):
     link = tmp_path / name
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(tmp_path)
-    with pytest.raises(ConfigError, match=f"{link}: is a symbolic link"):
-        Runs(tmp_path / "runs", 1, math.inf)
+    assert_refused(f"{link}: is a symbolic link", Runs, tmp_path / "runs", 1, math.inf)
 
 
 class Ended:

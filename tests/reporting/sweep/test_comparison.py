@@ -4,10 +4,10 @@ import errno
 import json
 
 import pytest
+from support.refusals import assert_refused
 from support.stored_runs import write_run
 
 from pipetrain import cli
-from pipetrain.engine.errors import ConfigError
 from pipetrain.reporting.sweep import sweep_figure, sweep_files, sweep_tables
 from pipetrain.reporting.sweep.comparison import collect, ranked, target_of
 
@@ -41,8 +41,7 @@ def test_group_with_a_value_that_is_not_finite_ranks_behind_and_says_so(tmp_path
 
 
 def test_metric_that_no_run_has_is_refused_with_those_there_are(folder):
-    with pytest.raises(ConfigError, match=r"--metric bleu: no run has it; available: .*loss.*samples_per_second.*top1"):
-        ranked(collect([folder], {}), "bleu")
+    assert_refused(r"--metric bleu: .*loss.*samples_per_second.*top1", ranked, collect([folder], {}), "bleu")
 
 
 @pytest.mark.parametrize(
@@ -120,5 +119,4 @@ def test_unevaluated_target_metric_is_refused_with_known_ones(folder, capsys):
 
 def test_target_that_is_no_number_is_refused():
     assert target_of(["top1=80", "loss=.5"]) == {"top1": 80.0, "loss": 0.5}
-    with pytest.raises(ConfigError, match="--target top1: a metric and a number, such as top1=80"):
-        target_of(["top1"])
+    assert_refused("--target top1: a metric and a number, such as top1=80", target_of, ["top1"])

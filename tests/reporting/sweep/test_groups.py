@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.refusals import assert_refused
 from support.stored_runs import STAGES, write_run
 
 from papers.results import without_repeats
-from pipetrain.engine.errors import ConfigError
 from pipetrain.reporting.sweep.compared_run import ComparedRun
 from pipetrain.reporting.sweep.comparison import collect
 from pipetrain.reporting.sweep.groups import (
@@ -47,8 +47,7 @@ def test_only_completed_runs_count_where_there_are_any(tmp_path):
 
 
 def test_folder_without_runs_is_refused_by_name(tmp_path):
-    with pytest.raises(ConfigError, match=f"{tmp_path}: no runs here"):
-        collect([tmp_path], {})
+    assert_refused(f"{tmp_path}: no runs here", collect, [tmp_path], {})
 
 
 def test_damaged_runs_are_skipped_and_duplicates_count_once(tmp_path):

@@ -5,10 +5,10 @@ import math
 from dataclasses import replace
 
 import pytest
+from support.refusals import assert_refused
 from support.stored_runs import write_run
 
 from pipetrain import cli
-from pipetrain.engine.errors import ConfigError
 from pipetrain.reporting.seed_statistics import t_quantile
 from pipetrain.reporting.steps_to_loss import LossCurve
 from pipetrain.reporting.sweep import sweep_figure, sweep_page
@@ -177,16 +177,13 @@ def test_baseline_is_found_by_name_or_settings(tmp_path, name):
 def test_unknown_or_ambiguous_baseline_is_refused_with_rows(tmp_path, name, words):
     for stages in (2, 4):
         write_run(tmp_path / str(stages), "method=gpipe", f"partition.stages={stages}")
-    with pytest.raises(ConfigError, match=words):
-        baseline_of(collect([tmp_path], {}).groups, name)
+    assert_refused(words, baseline_of, collect([tmp_path], {}).groups, name)
 
 
 def test_baseline_without_completed_run_or_loss_is_refused():
-    with pytest.raises(ConfigError, match="--baseline base: none of its runs has completed"):
-        found(group("base", run(0, status="diverged")))
+    assert_refused("--baseline base: none of its runs has completed", found, group("base", run(0, status="diverged")))
     bare = ComparedRun("bare", "completed", numbers={"steps": 9.0})
-    with pytest.raises(ConfigError, match="--baseline base: it recorded no loss"):
-        found(group("base", bare))
+    assert_refused("--baseline base: it recorded no loss", found, group("base", bare))
 
 
 def written(folder):

@@ -1,8 +1,8 @@
 """Phases that settings choose, without data and model."""
 
 import pytest
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.reporting.timeline.composed_phases import MOST_STAGES, composed_phases
 
 
@@ -30,5 +30,4 @@ def test_boundaries_in_layers_are_segments_of_stages():
     ],
 )
 def test_stage_count_only_a_model_could_tell_is_refused(words, message):
-    with pytest.raises(ConfigError, match=message):
-        composed_phases(words)
+    assert_refused(message, composed_phases, words)

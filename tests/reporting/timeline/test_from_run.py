@@ -4,8 +4,8 @@ import json
 
 import pytest
 from support.pages import event, trace_text
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Operation
 from pipetrain.reporting.timeline.from_run import median_times, read_trace, timeline_of_run
@@ -61,8 +61,7 @@ def test_trace_knows_the_drain_intervals_of_the_run(trace):
 @pytest.mark.parametrize("text", ["", "{}", '{"traceEvents": [{"ph": "X"}]}', trace_text([event(2, "U0", 0, 1)], 3)])
 def test_trace_of_another_number_of_stages_is_refused(tmp_path, text):
     (tmp_path / "trace.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"trace.json: not the trace of a run of 2 stages"):
-        read_trace(tmp_path / "trace.json", 2)
+    assert_refused(r"trace.json: not the trace of a run of 2 stages", read_trace, tmp_path / "trace.json", 2)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +78,7 @@ def test_trace_with_values_that_no_run_writes_is_refused(tmp_path, change):
     (tmp_path / "trace.json").write_text(
         trace_text(change.get("events", EVENTS), 2, change.get("intervals", INTERVALS))
     )
-    with pytest.raises(ConfigError, match=r"trace.json: not the trace of a run of 2 stages"):
-        read_trace(tmp_path / "trace.json", 2)
+    assert_refused(r"trace.json: not the trace of a run of 2 stages", read_trace, tmp_path / "trace.json", 2)
 
 
 @pytest.mark.parametrize(
@@ -90,5 +88,4 @@ def test_damaged_plan_is_refused_by_name(tmp_path, plan):
     (tmp_path / "config.yaml").write_text(json.dumps(composed(["model=lenet5"]).stored))
     (tmp_path / "trace.json").write_text("{}")
     (tmp_path / "plan.json").write_text(plan)
-    with pytest.raises(ConfigError, match=f"{tmp_path}/plan.json: damaged: "):
-        timeline_of_run(tmp_path, None, None, trust=False)
+    assert_refused(f"{tmp_path}/plan.json: damaged: ", timeline_of_run, tmp_path, None, None, trust=False)

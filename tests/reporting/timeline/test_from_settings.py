@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from support.refusals import assert_refused
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.reporting.timeline.from_settings import GivenTimes
@@ -48,5 +49,4 @@ def test_split_backward_gives_half_of_its_time_to_weights_unless_told():
     ],
 )
 def test_times_that_make_no_sense_are_refused_by_their_option(given, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        given.times(3, 1)
+    assert_refused(re.escape(message), given.times, 3, 1)
