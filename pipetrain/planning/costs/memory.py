@@ -123,7 +123,7 @@ class MemoryRules:
     recompute: Callable[[int, int], tuple[bool, int]] | None = None
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
-        """The peak of a replica of a stage, with a message in each direction that has yet to arrive."""
+        """The peak of a replica of a stage, with the messages that may have yet to arrive."""
         N, schedule = self.microbatches, self.schedule
         # a drained pipeline's memory depends on its depth, not on its workers
         behind = place.behind if schedule.synchronous else place.rounds_behind
@@ -139,7 +139,7 @@ class MemoryRules:
         # all versions have the same frozen weights
         weights: Size = sizes.weights + (self.versions(context) + self.more(context)) * sizes.trainable + sizes.state
         at_once = N if schedule.family is Family.WHOLE_BACKWARD else 1
-        weights += at_once / N * sizes.gradients
+        weights += self._sent_back(place.r, D) * at_once / N * sizes.gradients
         if isinstance(schedule, ListSchedule) and schedule.splits_backward:
             return weights + _largest(
                 in_flight / N * sizes.activations + waiting / N * sizes.put_aside
@@ -153,6 +153,17 @@ class MemoryRules:
         if stores:
             return weights + held * sizes.inputs + recomputed * (sizes.activations - sizes.entering)
         return weights + recomputed * sizes.activations
+
+    def _sent_back(self, r: int, D: int) -> float:
+        """Number of messages of gradients that stage r keeps: those that the stage before may not have taken, and one.
+
+        The first stage has a number as well, as if it sent any.
+        """
+        schedule, N = self.schedule, self.microbatches
+        if not isinstance(schedule, ListSchedule):
+            return 1
+        at_once = N if schedule.family is Family.WHOLE_BACKWARD else 1
+        return schedule.in_flight(max(r - 1, 0), D, N) / at_once + 1
 
 
 def split_in_flight(schedule: ListSchedule, r: int, D: int, N: int) -> set[tuple[int, int]]:
@@ -230,9 +241,11 @@ class MemoryModel:
     def depends_on_stages_before(self, count: int) -> bool:
         """True if a stage's memory depends on how many stages precede it."""
         sizes = StageSizes(*[1.0] * 8)
+        first = replace(sizes, gradients=0.0)  # that the first stage sends back
         return self.flows and any(
-            self.stage_bytes(StagePlace(count, behind), sizes) != self.stage_bytes(StagePlace(0, behind), sizes)
+            self.stage_bytes(StagePlace(count, behind), each) != self.stage_bytes(StagePlace(r, behind), each)
             for behind in (0, count)
+            for r, each in ((0, first), (1, sizes))
         )
 
 

@@ -228,17 +228,19 @@ def test_frozen_weights_count_once_and_have_no_gradients():
         assert model.stage_bytes(StagePlace.row((1, 1))[0], sizes) == measured + gradients_and_average == 240 + 160
 
 
-def test_message_in_each_direction_takes_memory_until_it_has_arrived():
+def test_messages_take_memory_until_they_have_arrived():
     sent = replace(SIZES, outputs=8.0, gradients=4.0)
 
     def more(case, **train):
         model = MemoryModel.of(settings(case, optimizer=SGD, train={"batch_size": 4, **train}))
-        return model.stage_bytes(StagePlace(0, 3), sent) - model.stage_bytes(StagePlace(0, 3), SIZES)
+        second = StagePlace.row((1,) * 4)[1]
+        return model.stage_bytes(second, sent) - model.stage_bytes(second, SIZES)
 
-    assert more("pipedream") == 4  # the outputs are among the activations
-    assert more("gpipe", microbatches=4) == 4 / 4
-    assert more("timeprest", microbatches=2) == 4  # the gradients of a whole minibatch
-    assert more("gpipe", microbatches=4, recompute=True) == (4 + 8) / 4
+    # gradients of all that the stage before has in flight, and one; the outputs are among the activations
+    assert more("pipedream") == (4 + 1) * 4
+    assert more("gpipe", microbatches=4) == (4 + 1) * 4 / 4
+    assert more("timeprest", microbatches=2) == (8 / 2 + 1) * 4  # the gradients of a whole minibatch
+    assert more("gpipe", microbatches=4, recompute=True) == ((4 + 1) * 4 + 8) / 4
 
 
 @pytest.mark.parametrize(("r", "most"), [(0, 3), (1, 2), (2, 1)])

@@ -50,8 +50,8 @@ def predicted(folder, *words):
     return [stage["memory_bytes"] for stage in case["stages"]]
 
 
-def trained(folder, *words):
-    running = ["executor=simulated", "eval.every_epochs=0", "device=cpu", "threads=1", f"hydra.run.dir={folder}"]
+def trained(folder, *words, executor="simulated"):
+    running = [f"executor={executor}", "eval.every_epochs=0", "device=cpu", "threads=1", f"hydra.run.dir={folder}"]
     assert cli.carry_out(["run", *words, *running]) == 0
 
 
@@ -86,6 +86,28 @@ def test_stages_take_the_memory_that_their_run_has(tmp_path, monkeypatch, words,
         for stage in summary(tmp_path / "run")["per_stage"]
     ]
     assert found == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "method=pipedream partition.boundaries=[1,3]",
+        "method=gpipe train.microbatches=4 partition.boundaries=[2]",
+        "method=gpipe schedule=interleaved_1f1b train.microbatches=4 partition.boundaries=[1,2,4]",
+    ],
+)
+def test_processes_take_the_memory_that_is_predicted_messages_included(tmp_path, words):
+    words = [*f"model=lenet5 train.batch_size=64 partition=explicit {words}".split()]
+    assert cli.carry_out(["plan", *words, *MEASURING, "-o", str(tmp_path / "plan")]) == 0
+    (case,) = json.loads((tmp_path / "plan" / "plan.json").read_text())["pipelines"]
+    trained(tmp_path / "run", *words, "train.max_steps=8", executor="distributed")
+    process_of = [stage.get("process", r) for r, stage in enumerate(case["stages"])]
+    measured = [0] * len(process_of)
+    for process, stage in zip(process_of, summary(tmp_path / "run")["per_stage"], strict=True):
+        gradients_and_momentum = 2 * 4 * stage["parameters"]
+        measured[process] += stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + gradients_and_momentum
+    assert [stage["memory_bytes"] for stage in case["stages"]] == [measured[process] for process in process_of]
 
 
 @pytest.mark.slow
