@@ -34,7 +34,7 @@ def test_distributions_take_their_version_from_the_package():
 
 @pytest.mark.parametrize(
     ("text", "refused"),
-    [("[Hydra](https://hydra.cc)", False), ("[methods](docs/methods.md)", True), ("![figure](docs/images/a.svg)", True)],
+    [("[Hydra](https://hydra.cc)", False), ("[methods](docs/methods.md)", True), ("![figure](docs/a.svg)", True)],
 )
 def test_description_with_a_link_into_the_repository_is_refused(text, refused):
     with pytest.raises(SystemExit, match="docs/") if refused else contextlib.nullcontext():
