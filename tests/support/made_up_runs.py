@@ -21,6 +21,7 @@ def contender(method, *words, step_s=0.01, memory=1000, fits=True, metric="loss"
         "key": f"{words}",
         "grid": Grid((around("optimizer.lr", 0.1),), extends=True),
         "steps": STEPS,
+        "estimated_s": 1.0,
         "cores": 1,
         "costs": Costs(((STEPS, step_s),), memory, fits=fits),
     }
@@ -72,12 +73,19 @@ class MadeUpRuns:
     def result(self, planned):
         return self.results.get(planned.name)
 
-    def carry_out(self, every, ended):
+    @property
+    def newest(self):
+        return self.order[-1] if self.order else None
+
+    def left_s(self, coming):
+        return float(len(coming))
+
+    def carry_out(self, every, show):
         for planned in every:
+            show()
             if planned.name not in self.results:
                 if self.started >= self.most:
                     return False
                 self.order.append(planned)
                 self.results[planned.name] = made_up(planned, {"seed": planned.seed}, self.result_of(planned))
-            ended(planned)
         return True

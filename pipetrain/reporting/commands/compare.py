@@ -1,6 +1,7 @@
 """`pipetrain compare`: which method for a model on given machines."""
 
 import argparse
+import time
 from pathlib import Path
 
 from pipetrain.engine.errors import ConfigError, ExitCode, check_whole, one_line
@@ -37,7 +38,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="number of reported seeds; default 5")
     parser.add_argument("--tuning-seeds", type=int, default=2, metavar="N", help="seeds of each trial; default 2")
     parser.add_argument(
-        "--minutes", type=float, metavar="M", help="start no run that would end later, as far as is known"
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="stop after M minutes from now, with the results so far; start no run that would end later, as far as is "
+        "known",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time; default: one on each core")
     parser.add_argument(
@@ -52,6 +57,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: a flag or a setting cannot work; nothing was run.
     """
+    began_s = time.monotonic()
     for name in ("seeds", "tuning_seeds", "jobs"):
         if (value := getattr(options, name)) is not None:
             check_whole(f"--{name.replace('_', '-')}", value, 1)
@@ -59,7 +65,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--minutes {options.minutes:g}: must be above 0")
     check_writable(f"-o {options.output or 'comparison'}", options.output or Path("comparison"))
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.reporting.comparison.compare import Request, compare
+    from pipetrain.reporting.comparison.compare import compare
+    from pipetrain.reporting.comparison.request import Request
     from pipetrain.reporting.comparison.results import FILES
     from pipetrain.reporting.sweep import sweep_tables
     from pipetrain.reporting.sweep.comparison import target_of
@@ -67,7 +74,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     target = target_of([options.target], slowdown=True) if options.target else {}
     request = Request(
         next(iter(target.items()), None), options.baseline, options.tune, options.seeds, options.tuning_seeds,
-        options.minutes, options.jobs,
+        options.minutes, options.jobs, began_s,
     )  # fmt: skip
     found = compare(options.words, request, options.output, options.config_dir)
     print(sweep_tables.text(found.report), "", one_line(f"written to {found.folder}: {', '.join(FILES)}"), sep="\n")

@@ -1,17 +1,19 @@
 """The work of `pipetrain compare`: tunes every configuration, then runs its seeds, and reports them."""
 
 import math
-import time
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.processes import usable_cores
 from pipetrain.reporting.comparison.contenders import METRIC, Contender, contenders_of
+from pipetrain.reporting.comparison.progress import Progress, outlook
+from pipetrain.reporting.comparison.request import Request
 from pipetrain.reporting.comparison.results import Comparison, Outcome
 from pipetrain.reporting.comparison.runs import FAILED, PlannedRun, Runs
 from pipetrain.reporting.comparison.tuning import Candidate, Search, search
@@ -19,44 +21,19 @@ from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.runner.api.surroundings import kept
 from pipetrain.runner.terminal.text_table import counted, printable
 from pipetrain.runner.tracking.files import new_folder
-from pipetrain.runner.tracking.progress import counting
 from pipetrain.runner.tracking.run_lock import locked
 
 _FIRST_TUNING_SEED = 1000
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is asked of a comparison.
-
-    Attributes:
-        target: the metric, or `train_loss`, and its value whose steps are compared; None: the training loss that the
-            baseline has after 70 % of its steps.
-        baseline: the method that slowdowns are relative to; None: the first one.
-        tune: settings to tune and their values, such as `optimizer.lr=0.01,0.03`; the learning rate always is.
-        seeds: number of reported seeds, from 0 on.
-        tuning_seeds: number of seeds of each trial, from 1000 on.
-        minutes: no run is started that would end later, as far as is known; None: no limit.
-        jobs: number of runs at a time; None: the number of cores divided by the threads of a run.
-    """
-
-    target: tuple[str, float] | None = None
-    baseline: str | None = None
-    tune: Sequence[str] = ()
-    seeds: int = 5
-    tuning_seeds: int = 2
-    minutes: float | None = None
-    jobs: int | None = None
-
-
 def compare(
-    words: Sequence[str], request: Request = Request(), output: Path | None = None, config_dir: Path | None = None
+    words: Sequence[str], request: Request | None = None, output: Path | None = None, config_dir: Path | None = None
 ) -> Comparison:
     """Compares the combinations of settings, and writes tables, figure and page.
 
     Args:
         words: settings of runs, some with several values, such as `method=gpipe,pipedream partition.stages=2,4`.
-        request: what is asked.
+        request: what is asked; None: the defaults.
         output: folder of the runs and results; finished runs that it has are not run again. By default a new folder.
         config_dir: folder of choices of the user's own.
 
@@ -65,14 +42,13 @@ def compare(
         DataError: the data set's own code failed.
         KeyboardInterrupt: a signal; the results up to then are written.
     """
-    began = time.monotonic()
+    request = request or Request()
     with kept():
         contenders = _contenders(words, request, config_dir)
-        jobs = request.jobs or max(1, usable_cores() // max(each.cores for each in contenders))
-    end_s = math.inf if request.minutes is None else began + 60 * request.minutes
+    end_s = math.inf if request.minutes is None else request.began_s + 60 * request.minutes
     folder = new_folder(Path("comparison")) if output is None else output
     with locked(folder):
-        work = _Work(contenders, Runs(folder / "runs", jobs, end_s), request)
+        work = _Work(contenders, Runs(folder / "runs", request.jobs_for(contenders), end_s), request)
         try:
             work.carry_out()
         except KeyboardInterrupt:
@@ -89,8 +65,12 @@ def _contenders(words: Sequence[str], request: Request, config_dir: Path | None)
     """`contenders_of` the words and the target's metric; an error about that metric names `--target`."""
     metric, value = request.target or (TRAIN_LOSS, 0.0)
     chosen = words if metric == TRAIN_LOSS else [*words, f"{METRIC}={metric}"]
+
+    def begun(first: Contender, count: int) -> None:
+        tqdm.write("\n".join(outlook(first, count, request)), file=sys.stderr)
+
     try:
-        return contenders_of(chosen, request.tune, config_dir, request.baseline)
+        return contenders_of(chosen, request.tune, config_dir, request.baseline, begun)
     except ConfigError as error:
         said = str(error).replace(f"{METRIC}={metric}: ", f"--target {metric}={value:g}: ")
         raise ConfigError(said) from error
@@ -103,9 +83,14 @@ class _Work:
     contenders: Sequence[Contender]
     runs: Runs
     request: Request
+    progress: Progress = field(default_factory=Progress)
 
     def carry_out(self) -> None:
         """Tunes all contenders, then runs one seed of each after the other, as far as the time allows."""
+        with closing(self.progress):
+            self._tune_and_run()
+
+    def _tune_and_run(self) -> None:
         while trials := [run for each in self.contenders for run in self._trials(each, self._search(each).missing)]:
             if not self._carried_out("tuning", trials):
                 return
@@ -117,10 +102,23 @@ class _Work:
         missing = [each for each in planned if self.runs.result(each) is None]
         if not missing:
             return True
-        with counting(_counted(what, missing), sum(each.contender.steps for each in missing)) as bar:
-            done = self.runs.carry_out(missing, lambda run: bar.update(run.contender.steps))
+        done = self.runs.carry_out(missing, self._show)
         tqdm.write("\n".join(_ends(what, [run for _, run in self._ended(missing)])))
         return done
+
+    def _show(self) -> None:
+        """Shows how many runs have ended, of those that are known to be needed, and the time that the others take."""
+        ended, coming = 0, list[Contender]()
+        for each in self.contenders:
+            tuning = self._search(each)
+            planned = self._trials(each, [*tuning.losses, *tuning.missing]) + self._reported(each, tuning)
+            count = len(self._ended(planned))
+            later = self.request.seeds if tuning.missing else 0
+            ended, coming = ended + count, coming + [each] * (len(planned) - count + later)
+        if newest := self.runs.newest:
+            what = f"{'tuning' if newest.tunes else 'running'} {newest.contender.name}"
+            words = " ".join([*newest.candidate, f"seed={newest.seed}"])
+            self.progress.show(ended, ended + len(coming), f"{what} {words}", self.runs.left_s(coming))
 
     def _search(self, contender: Contender) -> Search:
         def loss_of(candidate: Candidate) -> float | None:

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from pipetrain.runner.config.composition import (
     with_choices_of,
 )
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.tracking.progress import announce
+from pipetrain.runner.tracking.progress import announce, status
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import values_set
 from pipetrain.runner.training.job import Job
@@ -43,6 +43,11 @@ _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "p
 """Settings that leave results as they are, but for those of `_key`."""
 _PREFLIGHT = RunDirectory(Path("comparison-preflight"))
 """No file of it is read or written."""
+_UNKNOWN = Costs()
+_START_S = 3.0
+"""Seconds in which a run starts and ends."""
+_OPERATION_S = 0.0005
+"""Seconds that the simulator takes for an operation beyond the computation."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class Contender:
         key: equal for configurations whose runs have the same results.
         grid: what is tuned.
         steps: length of its runs.
+        estimated_s: seconds of a run, by the operations of its model.
         cores: number of cores that a run keeps busy.
         costs: as predicted for the configured values of what is tuned.
         named: setting -> value of those settings that distinguish it from other contenders, or else its method.
@@ -67,8 +73,9 @@ class Contender:
     key: str
     grid: Grid
     steps: int
+    estimated_s: float
     cores: int
-    costs: Costs
+    costs: Costs = _UNKNOWN
     named: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -95,7 +102,11 @@ class Contender:
 
 
 def contenders_of(
-    words: Sequence[str], tune: Sequence[str] = (), config_dir: Path | None = None, baseline: str | None = None
+    words: Sequence[str],
+    tune: Sequence[str] = (),
+    config_dir: Path | None = None,
+    baseline: str | None = None,
+    begun: Callable[[Contender, int], object] = lambda _first, _count: None,
 ) -> list[Contender]:
     """The configurations that the words make, checked as runs are before they begin. Their pipelines are measured.
 
@@ -104,6 +115,7 @@ def contenders_of(
         tune: settings to tune with their values, such as `optimizer.lr=0.01,0.03`.
         config_dir: folder of choices of the user's own.
         baseline: a method that is to be among them; None for any.
+        begun: called with the first one, whose costs are not known yet, and their number.
 
     Raises:
         ConfigError: one of the runs cannot work, or none has the baseline.
@@ -115,10 +127,15 @@ def contenders_of(
     methods = dict.fromkeys(settings.choices["method"] for settings in every.values())
     if baseline not in (None, *methods):
         raise ConfigError(f"--baseline {baseline}: is not compared; choose from {', '.join(methods)}")
-    contenders = []
+    checked, contenders = list[tuple[Contender, Job]](), list[Contender]()
     for number, (chosen, settings) in enumerate(every.items(), 1):
-        with announce(f"checking and predicting configuration {number} of {len(every)}"):
-            contenders.append(_contender(chosen, settings, axes))
+        with status(f"checking configuration {number} of {len(every)}"):
+            checked.append(_contender(chosen, settings, axes))
+        if number == 1:
+            begun(checked[0][0], len(every))
+    for number, (contender, job) in enumerate(checked, 1):
+        with announce(f"predicting configuration {number} of {len(every)}"):
+            contenders.append(replace(contender, costs=predicted_costs(job.settings, job)))
     return distinguished(contenders)
 
 
@@ -150,7 +167,7 @@ def distinguished(contenders: Sequence[Contender]) -> list[Contender]:
     return [replace(each, named=differing or {"method": each.method}) for each, differing in named]
 
 
-def _contender(words: Sequence[str], settings: Settings, axes: Mapping[str, tuple[str, ...]]) -> Contender:
+def _contender(words: Sequence[str], settings: Settings, axes: Mapping[str, tuple[str, ...]]) -> tuple[Contender, Job]:
     _check_comparable(settings)
     others = tuple(words for name, words in axes.items() if name != RATE)
     if RATE in axes:
@@ -162,17 +179,25 @@ def _contender(words: Sequence[str], settings: Settings, axes: Mapping[str, tupl
     job = prepare(settings, _PREFLIGHT)
     for word in itertools.chain(*axes.values()):
         prepare(composed([*words, word]), _PREFLIGHT)
-    return Contender(
+    contender = Contender(
         words=tuple(words),
         settings=values_set(settings.stored, settings.choices),
         cut=",".join(str(first) for first, _ in job.plan.bounds),
         key=_key(settings, job),
         grid=grid,
         steps=job.timetable.total_steps,
+        estimated_s=_estimated_s(job),
         # processes of the stages, or runs on one GPU, would get in each other's way
         cores=job.threads if settings.executor.simulated and job.device == "cpu" else usable_cores(),
-        costs=predicted_costs(settings, job),
     )
+    return contender, job
+
+
+def _estimated_s(job: Job) -> float:
+    stages = job.plan.stages
+    operations = len(stages) * (2 * job.settings.train.microbatches + 1)
+    step_s = sum(stage.estimated_seconds for stage in stages) + operations * _OPERATION_S
+    return _START_S + job.timetable.total_steps * step_s
 
 
 def _check_comparable(settings: Settings) -> None:

@@ -1,7 +1,7 @@
 """The runs of a comparison: each in its own process and directory, several at a time, in limited time."""
 
 import hashlib
-import math
+import json
 import multiprocessing
 import os
 import shutil
@@ -9,12 +9,13 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -33,6 +34,9 @@ _FINISHED = ("completed", "diverged")
 """Statuses of runs that are not run again."""
 FAILED = "failed"
 _STOP_SECONDS = 10.0
+_TICK_SECONDS = 1.0
+_TAIL = 4096
+"""Bytes that hold the last record of a run."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,22 @@ class PlannedRun:
         return f"{self.contender.method}_seed={self.seed}-{code}"
 
 
+class _Running(NamedTuple):
+    """A run that is going on, and when it began, by `time.monotonic`."""
+
+    planned: PlannedRun
+    process: ForkServerProcess
+    began_s: float
+
+
 class Runs:
     """The runs in a folder, including runs of earlier calls.
 
     Args:
         folder: of their directories.
         jobs: number of runs at a time.
-        end_s: moment, by `time.monotonic`, after which no run is started.
+        end_s: moment, by `time.monotonic`, at which runs are stopped. None is started that would end later, as far as
+            the speed of its contender is known.
 
     Raises:
         ConfigError: something in the folder leads out of it.
@@ -80,8 +93,8 @@ class Runs:
         self._folder, self._jobs, self._end_s = folder, jobs, end_s
         self._results: dict[str, ComparedRun] = {}
         self._step_s: dict[str, float] = {}
-        self._processes: dict[str, ForkServerProcess] = {}
-        self._lock = threading.Lock()  # to start or join a process, as each start joins those that have ended
+        self._running: dict[Any, _Running] = {}
+        """By the sentinels of their processes."""
 
     def result(self, planned: PlannedRun) -> ComparedRun | None:
         """The run if it has ended: now, or with a result in an earlier call."""
@@ -95,46 +108,59 @@ class Runs:
         found = read(directory, {}) if directory.summary.is_file() else None
         return found if found and found.status in _FINISHED else None
 
-    def carry_out(self, every: Sequence[PlannedRun], ended: Callable[[PlannedRun], object]) -> bool:
-        """Carries out those runs that have not ended; returns False if the time was over before all were started.
+    def carry_out(self, every: Sequence[PlannedRun], show: Callable[[], object]) -> bool:
+        """Carries out those runs that have not ended; returns False if the time was over before all had.
 
         Args:
             every: in the order in which they start.
-            ended: called after each.
+            show: called about every second.
         """
         # contenders that differ only in their predicted costs share their runs
-        waiting = {planned.name: planned for planned in every if self.result(planned) is None}
-        fork_server.start()  # in this thread, as it ends with the one that starts it
-        with ThreadPoolExecutor(self._jobs) as pool:
-            running = {pool.submit(self._carry_out, planned): planned for planned in waiting.values()}
-            try:
-                for each in as_completed(running):
-                    if each.result():
-                        ended(running[each])
-            except BaseException:
-                self._stop()
-                raise
-        return all(each.result() for each in running)
+        waiting = deque({planned.name: planned for planned in every if self.result(planned) is None}.values())
+        missing = len(waiting)
+        fork_server.start()
+        try:
+            while waiting or self._running:
+                while waiting and len(self._running) < self._jobs:
+                    self._start_in_time(waiting.popleft())
+                show()
+                for sentinel in wait([*self._running], _TICK_SECONDS) if self._running else ():
+                    self._end_of(self._running.pop(sentinel))
+                    missing -= 1
+                if time.monotonic() >= self._end_s:
+                    self._stop()
+        except BaseException:
+            self._stop()
+            raise
+        return not missing
 
-    def _carry_out(self, planned: PlannedRun) -> bool:
-        """Carries out a run in a process; returns False if the time is over."""
-        with self._lock:
-            # the first run of a contender, whose speed is not known, is just begun
-            seconds = planned.contender.steps * self._step_s.get(planned.contender.key, 0.0)
-            if time.monotonic() + seconds >= self._end_s:
-                return False
-            process = self._processes[planned.name] = self._start(planned)
-        wait([process.sentinel])
-        with self._lock:
-            process.join()
-            del self._processes[planned.name]
-        run = self._left_by(planned, process.exitcode)
-        if run.status == FAILED and self._end_s == -math.inf:
-            shutil.rmtree(run.path, ignore_errors=True)
-            self._output(planned).unlink(missing_ok=True)
-            return False
-        self._end(planned, run)
-        return True
+    def left_s(self, coming: Sequence[Contender]) -> float:
+        """Seconds that runs of these contenders will take, with what is left of those that are going on.
+
+        By the speed of earlier runs, of those that are going on, or else by the estimates, scaled to the known speeds.
+        """
+        step_s, done_s = dict(self._step_s), 0.0
+        for planned, _, began_s in self._running.values():
+            key, seconds = planned.contender.key, time.monotonic() - began_s
+            if steps := _steps_of(self._folder / planned.name):
+                done_s += steps * step_s.setdefault(key, seconds / steps)
+        known = [each for each in coming if each.key in step_s]
+        known_s = sum(each.steps * step_s[each.key] for each in known)
+        scale = known_s / sum(each.estimated_s for each in known) if known else 1.0
+        others_s = scale * sum(each.estimated_s for each in coming if each.key not in step_s)
+        return min(max(0.0, known_s + others_s - done_s) / self._jobs, self._end_s - time.monotonic())
+
+    @property
+    def newest(self) -> PlannedRun | None:
+        """The run that was started last of those that are going on."""
+        return [*self._running.values()][-1].planned if self._running else None
+
+    def _start_in_time(self, planned: PlannedRun) -> None:
+        """Starts a run, unless it would end too late; one whose speed is not known yet is started."""
+        seconds = planned.contender.steps * self._step_s.get(planned.contender.key, 0.0)
+        if time.monotonic() + seconds < self._end_s:
+            process = self._start(planned)
+            self._running[process.sentinel] = _Running(planned, process, time.monotonic())
 
     def _start(self, planned: PlannedRun) -> ForkServerProcess:
         path = self._folder / planned.name
@@ -167,15 +193,33 @@ class Runs:
         if run.numbers.get("steps"):
             self._step_s[planned.contender.key] = run.numbers["wall_s"] / run.numbers["steps"]
 
+    def _end_of(self, running: _Running) -> None:
+        running.process.join()
+        self._end(running.planned, self._left_by(running.planned, running.process.exitcode))
+
     def _stop(self) -> None:
-        """Starts no further run, and ends the processes, whose threads then remove what was written."""
-        with self._lock:
-            self._end_s, running = -math.inf, [*self._processes.values()]
-        for process in running:
-            process.terminate()
-        for process in running:
-            if not wait([process.sentinel], _STOP_SECONDS):
-                process.kill()
+        """Ends the processes, and removes what those wrote that have no result."""
+        for running in self._running.values():
+            running.process.terminate()
+        for sentinel, running in self._running.items():
+            if not wait([sentinel], _STOP_SECONDS):
+                running.process.kill()
+            running.process.join()
+            if self._left_by(running.planned, running.process.exitcode).status == FAILED:
+                shutil.rmtree(self._folder / running.planned.name, ignore_errors=True)
+                self._output(running.planned).unlink(missing_ok=True)
+        self._running.clear()
+
+
+def _steps_of(run: Path) -> int:
+    """Steps that a run has recorded so far."""
+    try:
+        with RunDirectory(run).metrics.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            *_, last, _ = file.read().split(b"\n")  # what is behind the last line end may be half a record
+        return int(json.loads(last)["step"])
+    except (OSError, ValueError, KeyError):
+        return 0
 
 
 def _run(words: Sequence[str], path: Path, output: Path) -> None:

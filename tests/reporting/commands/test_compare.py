@@ -36,6 +36,18 @@ def test_wrong_words_fail_before_anything_is_written(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.slow
+def test_time_that_is_over_starts_no_run_and_all_is_said_before(tmp_path):
+    done = command.pipetrain_here("compare", *SMALL, "--minutes", "0.001", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("tuning: 0 runs\nNo run of gpipe, the baseline, has completed.")
+    runs, took, *later = done.stderr.splitlines()
+    assert runs.startswith("2 configurations, at least 22 runs of 6 steps, ")
+    assert "--minutes 0.001 ends it" in took
+    assert later == ["predicting configuration 1 of 2", "predicting configuration 2 of 2"]
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+@pytest.mark.slow
 def test_comparison_is_made_and_continued_with_another_method(tmp_path):
     shared = (*SMALL[2:], "--tune", "optimizer.lr=0.05,1e+30", "--seeds", "2", "--tuning-seeds", "1", "-o", "out")
     done = command.pipetrain_here("compare", *SMALL[:2], *shared, cwd=tmp_path)

@@ -5,8 +5,10 @@ from itertools import groupby
 import pytest
 from support.made_up_runs import DIVERGED, FAILED, MadeUpRuns, contender, contenders, falling
 
-from pipetrain.reporting.comparison.compare import Request, _Work
+from pipetrain.reporting.comparison.compare import _Work
 from pipetrain.reporting.comparison.contenders import distinguished
+from pipetrain.reporting.comparison.progress import Progress
+from pipetrain.reporting.comparison.request import Request
 from pipetrain.reporting.comparison.results import Comparison
 from pipetrain.reporting.comparison.tuning import Grid
 
@@ -44,6 +46,18 @@ def test_all_are_tuned_before_each_seed_of_all_runs(tmp_path, runs):
     assert [kind for kind, _ in groupby(kinds)] == ["tuning", 0, 1, 2]
     methods = [run.contender.method for run in runs.order if not run.tunes]
     assert methods == ["gpipe", "pipedream"] * 3
+
+
+def test_progress_counts_the_runs_that_are_known_to_be_needed(tmp_path, runs, monkeypatch):
+    shown = []
+    monkeypatch.setattr(Progress, "show", lambda _, *seen: shown.append(seen))
+    carried_out(tmp_path, runs)
+    assert [ended for ended, *_ in shown] == [*range(1, runs.started)]
+    assert all(ended + left == total for ended, total, _, left in shown)
+    totals = [total for _, total, *_ in shown]
+    assert (totals[0], totals[-1]) == (2 * (3 + 3), runs.started)
+    assert shown[0][2] == "tuning gpipe optimizer.lr=0.1 seed=1000"
+    assert shown[-1][2].startswith("running gpipe optimizer.lr=0.1 seed=2")
 
 
 def test_tuning_seeds_are_others_than_the_reported_ones(tmp_path, runs):
