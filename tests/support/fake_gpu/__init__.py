@@ -13,12 +13,10 @@ the CPU's bits. What it has of a GPU are the rules that programs break without n
   Taking it waits for the whole device, unless torch's allocator has kept a block of that power of two.
 - `device_wide_wait` stands for cudaFree and the like: it waits for all streams and all operations of NCCL's.
 
-Who is stuck on the host for STRICT_NCCL_SECONDS (PIPETRAIN_EMULATED_PATIENCE goes before it; inf: for ever) says at
-which line, and ends with exit code 99. Other variables of the environment:
-PIPETRAIN_EMULATED_MEMORY: bytes of the device. PIPETRAIN_EMULATED_FULL=n: every n-th allocation waits for the whole
-device, as torch's allocator does when it has to release memory. PIPETRAIN_EMULATED_LOCKING=1: so does all that takes
-page-locked memory, as if none were kept. PIPETRAIN_EMULATED_SHARED=1: all processes have the same GPU.
-PIPETRAIN_EMULATOR_LOG: the folder that `dump` writes to.
+Who is stuck on the host for STRICT_NCCL_SECONDS says at which line, and ends with exit code 99. Other variables of the
+environment: PIPETRAIN_EMULATED_FULL=n: every n-th allocation waits for the whole device, as torch's allocator does when
+it has to release memory. PIPETRAIN_EMULATED_LOCKING=1: so does all that takes page-locked memory, as if none were kept.
+PIPETRAIN_EMULATED_SHARED=1: all processes have the same GPU. PIPETRAIN_EMULATOR_LOG: the folder that `dump` writes to.
 """
 
 from support.fake_gpu.device import install

@@ -12,9 +12,9 @@ import torch
 from support.fake_gpu.host_waits import NAME, rank
 from support.fake_gpu.kernels import aten, lstm
 from support.fake_gpu.memory import (
+    SIZE,
     allocated,
     is_fake,
-    memory_size,
     peak,
     pin,
     pinned,
@@ -35,7 +35,7 @@ _libraries: list[torch.library.Library] = []
 def _properties(_device: Any = None) -> SimpleNamespace:
     number = 0 if os.environ.get("PIPETRAIN_EMULATED_SHARED") else rank()
     address = {"pci_domain_id": 0, "pci_bus_id": number, "pci_device_id": 0}
-    return SimpleNamespace(name="emulated GPU", uuid=f"GPU-{number:04}", total_memory=memory_size(), **address)
+    return SimpleNamespace(name="emulated GPU", uuid=f"GPU-{number:04}", total_memory=SIZE, **address)
 
 
 MODULE = SimpleNamespace(

@@ -31,7 +31,7 @@ def setting(name: str, otherwise: float) -> float:
 
 def patience() -> float:
     """Seconds that a host may be stuck."""
-    return setting("PIPETRAIN_EMULATED_PATIENCE", setting("STRICT_NCCL_SECONDS", 20))
+    return setting("STRICT_NCCL_SECONDS", 20)
 
 
 class Awaited(Protocol):

@@ -18,9 +18,8 @@ _lock = threading.RLock()
 _torch_clone = torch.UntypedStorage.clone
 
 
-def memory_size() -> int:
-    """Bytes of the device."""
-    return int(setting("PIPETRAIN_EMULATED_MEMORY", 16 * 2**30))
+SIZE = 16 * 2**30
+"""Bytes that the device says it has."""
 
 
 def allocated(_device: Any = None) -> int:
@@ -100,11 +99,6 @@ def fresh_storage(size: int) -> torch.UntypedStorage:
     release()
     if (every := setting("PIPETRAIN_EMULATED_FULL", 0)) and next(_allocations) % every == 0:
         device_wide_wait()
-    if _allocated + size > memory_size():
-        device_wide_wait()
-        raise torch.OutOfMemoryError(
-            f"emulated GPU: out of memory: {size} bytes beside {_allocated} of {memory_size()}"
-        )
     memory = torch.full((size,), GARBAGE, dtype=torch.uint8, device="cpu")
     storage = torch._C._construct_storage_from_data_pointer(memory.data_ptr(), torch.device(NAME, 0), size)
     with _lock:
