@@ -7,6 +7,7 @@ from typing import Any, Literal, Optional
 
 import pytest
 from omegaconf.errors import MissingMandatoryValue
+from support.refusals import assert_refused
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.hydra_errors import explained
@@ -47,8 +48,7 @@ def test_missing_option_is_named_with_full_path_and_meaning():
 
 @pytest.mark.parametrize("content", [{"width": 3}, {"_target_": 5}, {"_target_": None}, {"_target_": ["a.b"]}])
 def test_section_without_a_target_is_refused_by_name(content):
-    with pytest.raises(ConfigError, match=r"model\._target_"):
-        Target.of("model", content)
+    assert_refused(r"model\._target_", Target.of, "model", content)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,7 @@ def test_error_of_a_target_is_one_line(options, message):
     ],
 )
 def test_unknown_target_option_is_refused_with_known_ones(options, message):
-    with pytest.raises(ConfigError, match=message):
-        Target("model", f"{__name__}.counted", options).check()
+    assert_refused(message, lambda: Target("model", f"{__name__}.counted", options).check())
 
 
 def test_target_with_open_keywords_takes_every_option():

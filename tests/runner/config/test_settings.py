@@ -4,8 +4,8 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 from omegaconf import OmegaConf
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.choices import choices_of
 from pipetrain.runner.config.composition import check_hydra, composed, settings_of
 from pipetrain.runner.config.optimizer import OptimizerSettings
@@ -52,8 +52,7 @@ def test_preset_of_phases_that_is_written_out_refers_to_nothing():
 
 def test_unread_setting_of_hydra_section_is_refused():
     check_hydra(OmegaConf.create({"run": {"dir": "here"}, "env": {}}))
-    with pytest.raises(ConfigError, match=r"hydra\.run\.dri: no such setting"):
-        check_hydra(OmegaConf.create({"run": {"dri": "here"}}))
+    assert_refused(r"hydra\.run\.dri: no such setting", check_hydra, OmegaConf.create({"run": {"dri": "here"}}))
 
 
 def optimizer(path, **options):
@@ -86,5 +85,4 @@ def test_options_of_every_choice_are_in_range(choice):
 
 def test_options_of_an_optimizer_of_the_users_own_are_its_own():
     optimizer("mylib.Lamb", momentum=3, betas=0.9, lr=0.1)
-    with pytest.raises(ConfigError, match=r"optimizer.lr=-1"):
-        optimizer("mylib.Lamb", lr=-1)
+    assert_refused(r"optimizer.lr=-1", optimizer, "mylib.Lamb", lr=-1)

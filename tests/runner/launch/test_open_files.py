@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from support.refusals import assert_refused
 from support.worker_pool import job, on
 
 from pipetrain.engine.errors import ConfigError
@@ -55,8 +56,7 @@ def test_limit_below_the_connections_of_a_process_is_named(tmp_path, limits, mon
         open_files.check_open_files(made)
         return
     said = rf"process {process} needs \d+ files.*may have {limits[1]} open.*ulimit -n"
-    with pytest.raises(ConfigError, match=said):
-        open_files.check_open_files(made)
+    assert_refused(said, open_files.check_open_files, made)
     monkeypatch.delenv("RANK")  # the largest need of all
     with pytest.raises(ConfigError, match=rf"^partition.stages={len(counts)}: process {made.placement.of_last_stage} "):
         open_files.check_open_files(made)
@@ -70,8 +70,7 @@ def test_first_process_also_hosts_the_store_unless_torchrun_does(tmp_path, monke
     monkeypatch.setenv("RANK", "0")
     open_files.check_open_files(made)
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
-    with pytest.raises(ConfigError, match="process 0"):
-        open_files.check_open_files(made)
+    assert_refused("process 0", open_files.check_open_files, made)
     monkeypatch.setenv("RANK", "1")
     open_files.check_open_files(made)
 

@@ -10,6 +10,7 @@ from hydra.utils import instantiate
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from support.refusals import assert_refused
 from torch import nn
 
 from pipetrain.engine.errors import ConfigError
@@ -184,27 +185,25 @@ def test_explicit_boundaries_are_taken_as_given():
     ],
 )
 def test_impossible_partitions_are_refused_with_what_works(rule, message):
-    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
-        cuts(rule)
+    assert_refused(f"^{re.escape(message)}", cuts, rule)
 
 
 def test_model_of_one_layer_is_one_stage():
     chain = chain_of(nn.Sequential(nn.Linear(2, 2)))
     costs = layer_costs(chain, [torch.zeros(2, 2)])
     for rule in (Even(2), Explicit([1])):
-        with pytest.raises(ConfigError, match=r"the model has 1 layer; "):
-            rule.cuts(chain, costs, no_passes, chain.tied())
+        assert_refused(r"the model has 1 layer; ", rule.cuts, chain, costs, no_passes, chain.tied())
     assert Even(1).cuts(chain, costs, no_passes, chain.tied()) == []
 
 
 def test_tied_layers_stay_in_one_stage():
     chain, costs = tied()
     assert Even(3).cuts(chain, costs, no_passes, chain.tied()) == [1, 4]
-    with pytest.raises(ConfigError, match=r"stages=4: the model has 5 layers and shares 1.weight; at most 3 stages"):
+    with pytest.raises(ConfigError, match=r"stages=4: .* 1.weight; at most 3 stages"):
         Even(4).cuts(chain, costs, no_passes, chain.tied())
-    with pytest.raises(ConfigError, match=r"boundaries=\[1, 3\]: layers 1 \(1:Linear\) and 3 \(3:Linear\) share"):
+    with pytest.raises(ConfigError, match=r"boundaries=\[1, 3\]: .*1:Linear.* and .*3:Linear"):
         Explicit([1, 3]).cuts(chain, costs, no_passes, chain.tied())
-    with pytest.raises(ConfigError, match=r"ppv=\[2\]: layers 1 .* share 1.weight and must be in one .*untie=true"):
+    with pytest.raises(ConfigError, match=r"ppv=\[2\]: layers 1 .*1.weight .*untie=true"):
         Ppv([2]).cuts(chain, costs, no_passes, chain.tied())
     assert Explicit([1, 4]).cuts(chain, costs, no_passes, chain.tied()) == [1, 4]
 
@@ -220,9 +219,9 @@ def test_layers_that_share_a_buffer_are_never_cut_apart():
     norm = nn.BatchNorm1d(4, affine=False)
     chain = chain_of(nn.Sequential(norm, nn.Linear(4, 4), norm))
     costs = layer_costs(chain, [torch.zeros(2, 4)])
-    with pytest.raises(ConfigError, match=r"share a buffer and must be in one stage$"):
+    with pytest.raises(ConfigError, match=r"share a buffer"):
         Explicit([1]).cuts(chain, costs, no_passes, chain.tied(buffers_alone=True))
-    with pytest.raises(ConfigError, match=r"3 layers and shares buffers; at most 1 stage$"):
+    with pytest.raises(ConfigError, match=r"buffers; at most 1 stage$"):
         Even(2).cuts(chain, costs, no_passes, chain.tied(buffers_alone=True))
 
 

@@ -1,9 +1,10 @@
 """Folders that can or cannot be written to."""
 
 import pytest
+from support.refusals import assert_refused
 
 from pipetrain.cli import carry_out
-from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.engine.errors import ExitCode
 from pipetrain.runner.terminal.output_folder import check_writable
 
 
@@ -15,8 +16,7 @@ def test_folder_that_can_be_made_is_accepted_and_not_made(tmp_path):
 @pytest.mark.parametrize("name", ["file/folder", "file"])
 def test_file_in_the_place_of_the_folder_is_refused(tmp_path, name):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"^-o x: "):
-        check_writable("-o x", tmp_path / name)
+    assert_refused(r"^-o x: ", check_writable, "-o x", tmp_path / name)
 
 
 @pytest.mark.parametrize("words", [["timeline", "method=gpipe"], ["report", "runs", "."]])

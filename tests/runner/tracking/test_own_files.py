@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 from support.one_run import carried_out
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.engine.errors import ExitCode
 from pipetrain.runner.tracking import run_lock
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory, check_member, check_own
@@ -100,8 +101,7 @@ def test_run_of_a_sweep_that_is_elsewhere_is_refused(tmp_path, link):
     (sweep / link).symlink_to(elsewhere)
     (tmp_path / "linked").symlink_to(sweep)  # the sweep's own folder may be one
     for folder in (sweep, tmp_path / "linked"):
-        with pytest.raises(ConfigError, match=f"{folder / link}: is a symbolic link"):
-            check_member(folder / run.relative_to(sweep), folder)
+        assert_refused(f"{folder / link}: is a symbolic link", check_member, folder / run.relative_to(sweep), folder)
     check_member(tmp_path / "linked" / "1", tmp_path / "linked")
 
 
@@ -110,5 +110,4 @@ def test_folder_is_checked_with_all_in_it(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     check_own(tmp_path / "a")
     (tmp_path / "a" / "b" / "c").symlink_to("nowhere")
-    with pytest.raises(ConfigError, match="a/b/c: is a symbolic link"):
-        check_own(tmp_path / "a")
+    assert_refused("a/b/c: is a symbolic link", check_own, tmp_path / "a")

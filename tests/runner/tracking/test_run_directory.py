@@ -3,8 +3,8 @@
 import os
 
 import pytest
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory, runs_in
 
@@ -97,23 +97,20 @@ def test_mounted_disk_with_files_is_not_set_aside(tmp_path, monkeypatch):
     run.checkpoint(4).mkdir(parents=True)
     run.config.touch()
     monkeypatch.setattr(os.path, "ismount", lambda path: path == run.checkpoints)
-    with pytest.raises(ConfigError, match=f"{run.checkpoints}: is a mount"):
-        run.archive_previous_run()
+    assert_refused(f"{run.checkpoints}: is a mount", run.archive_previous_run)
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "config.yaml"}
 
 
 @pytest.mark.parametrize("name", [".hydra", "checkpoints", "logs"])
 def test_file_where_a_run_needs_a_folder_is_refused(tmp_path, name):
     (tmp_path / name).touch()
-    with pytest.raises(ConfigError, match=f"{name}: is a file, .* folder"):
-        RunDirectory(tmp_path).check_own()
+    assert_refused(f"{name}: is a file, .* folder", lambda: RunDirectory(tmp_path).check_own())
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.jsonl.partial", "config.yaml", "pipetrain.log"])
 def test_folder_where_a_run_needs_a_file_is_refused(tmp_path, name):
     (tmp_path / name).mkdir()
-    with pytest.raises(ConfigError, match=f"{name}: is a folder, .* file"):
-        RunDirectory(tmp_path).check_own()
+    assert_refused(f"{name}: is a folder, .* file", lambda: RunDirectory(tmp_path).check_own())
 
 
 def test_other_files_and_folders_of_a_run_directory_are_not_looked_at(tmp_path):
@@ -138,12 +135,10 @@ def test_damaged_record_is_one_line_that_names_the_file(tmp_path, content):
     run = RunDirectory(tmp_path)
     run.hydra.mkdir()
     (run.hydra / "hydra.yaml").write_bytes(content)
-    with pytest.raises(ConfigError, match=f"^{run.hydra / 'hydra.yaml'}: damaged: [^\n]*$"):
-        run.choices()
+    assert_refused(f"^{run.hydra / 'hydra.yaml'}: damaged: [^\n]*$", run.choices)
     if content != b"a: 1\n":
         run.config.write_bytes(content)
-        with pytest.raises(ConfigError, match=f"^{run.config}: damaged: [^\n]*$"):
-            run.stored_config()
+        assert_refused(f"^{run.config}: damaged: [^\n]*$", run.stored_config)
 
 
 def test_records_of_another_resolve_nothing(tmp_path, monkeypatch):

@@ -5,9 +5,9 @@ import struct
 
 import pytest
 import torch
+from support.refusals import assert_refused
 from support.stored_runs import STAGES
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.tracking import summary
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.summary import totals_of_stages
@@ -54,8 +54,7 @@ def test_summary_reads_back_as_written_or_none(tmp_path):
 def test_damaged_summary_is_one_line_that_names_the_file(tmp_path, content):
     run = RunDirectory(tmp_path)
     run.summary.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"{run.summary}: damaged: "):
-        summary.read(run)
+    assert_refused(f"{run.summary}: damaged: ", summary.read, run)
 
 
 def test_shares_average_memory_parts_add_and_peak_is_maximum():

@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from support.one_run import EVEN, prepared
 from support.quick_cases import every
+from support.refusals import assert_refused
 from support.worker_pool import simulated
 from torch import nn
 
@@ -22,69 +22,11 @@ from pipetrain.zoo.decoding import Generation, SpecialTokens
 FINEGRAINED = {"_target_": "pipetrain.runner.partition.finegrained.FineGrained", "stages": 5}
 
 
-def frozen(channels, classes):
-    """A model without anything to train."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(64 * channels, classes).requires_grad_(requires_grad=False), nn.ReLU())
-
-
 def normed(channels, classes):
     """A model whose first weight is computed in the forward."""
     first = nn.utils.parametrizations.weight_norm(nn.Linear(64 * channels, 6))
     layers = [nn.Flatten(), first, nn.ReLU(), nn.Linear(6, classes)]
     return LayerChain(nn.ModuleList(layers), layers)
-
-
-class Complex(nn.Module):
-    """A layer with a buffer that no checkpoint holds."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("phase", torch.ones(1, dtype=torch.complex128))
-
-    def forward(self, x):
-        return x
-
-
-def complex_one(channels, classes):
-    return nn.Sequential(Complex(), nn.Flatten(), nn.Linear(64 * channels, classes))
-
-
-class Words(nn.Module):
-    def forward(self, x):
-        return x.flatten(1).long().clamp(0, 4)
-
-
-def sparse(channels, classes):
-    """A model with sparse gradients."""
-    return nn.Sequential(Words(), nn.Embedding(5, 4, sparse=True), nn.Flatten(), nn.Linear(256 * channels, classes))
-
-
-class Uncopied(nn.Linear):
-    """A layer whose own code fails outside of its forward."""
-
-    def __deepcopy__(self, memo):
-        raise KeyError("one of a kind")
-
-
-def uncopied(channels, classes):
-    return nn.Sequential(nn.Flatten(), Uncopied(64 * channels, classes))
-
-
-class Growing(nn.Linear):
-    """Multiplies its output with a buffer that it changes in place."""
-
-    def __init__(self, inputs, outputs):
-        super().__init__(inputs, outputs)
-        self.register_buffer("gain", torch.ones(()))
-
-    def forward(self, x):
-        if self.training:
-            self.gain.add_(0.01)
-        return super().forward(x) * self.gain
-
-
-def growing(channels, classes):
-    return nn.Sequential(nn.Flatten(), Growing(64 * channels, 6), Growing(6, classes))
 
 
 def test_prepared_run_has_a_plan_and_no_files(tmp_path):
@@ -117,12 +59,7 @@ def test_tied_weights_are_cut_under_synchronous_method(tmp_path):
 
 def test_tied_weights_stay_together_under_asynchronous_method(tmp_path):
     assert prepared(tmp_path, model=TIED).plan.bounds == [(0, 1), (1, 7)]
-    message = r"stages=3: the model has 7 layers and shares encoder\.linear\.weight; at most 2 .*untie=true"
-    with pytest.raises(ConfigError, match=message):
-        prepared(tmp_path, model=TIED, partition={**EVEN, "stages": 3})
     fine = {"partition": FINEGRAINED, "executor": {"name": "simulated"}}
-    with pytest.raises(ConfigError, match=r"finegrained: .* share encoder\.linear\.weight and are in several stages"):
-        prepared(tmp_path, model=TIED, **fine)
     assert prepared(tmp_path, "gpipe", model=TIED, **fine).plan.finegrained
 
 
@@ -142,8 +79,7 @@ def test_warns_if_model_cannot_generate_dataset_texts(tmp_path, monkeypatch):
         "warning: evaluations generate no texts: Sequential has no method begin and no step to generate text with"
     )
     assert prepared(tmp_path, eval={"decode": False}).notes == []
-    with pytest.raises(ConfigError, match=r"train.target={'bleu': 25}: no metric bleu; an evaluation gives loss, top1"):
-        prepared(tmp_path, train={"target": {"bleu": 25}})
+    assert_refused(r"train.target=.*no metric bleu; .* loss, top1", prepared, tmp_path, train={"target": {"bleu": 25}})
 
 
 def test_user_is_told_who_decides_about_a_step_of_a_scaled_loss(tmp_path):
@@ -167,8 +103,7 @@ def not_on_cpu(channels, classes):
 @pytest.mark.parametrize("case", ["gpipe", "pipeoptim"])
 def test_precision_that_only_the_cpu_lacks_is_no_obstacle_on_a_gpu(tmp_path, monkeypatch, case):
     changes = {"model": {"_target_": f"{__name__}.not_on_cpu"}, "train": {"precision": "fp16"}}
-    with pytest.raises(ConfigError, match=r"train.precision=fp16: the model fails in it: .*'Half'.*; fp32 works"):
-        prepared(tmp_path, case, **changes)
+    assert_refused(r"train.precision=fp16: .*'Half'.*; fp32 works", prepared, tmp_path, case, **changes)
     monkeypatch.setattr("pipetrain.runner.training.preflight.device_of", lambda _device: "cuda")
     assert prepared(tmp_path, case, **changes, executor={"name": "simulated"}).device == "cuda"
 
@@ -179,11 +114,9 @@ DECIDES = {"gpipe": "skipped by all stages alike", "pipedream": "skipped by each
 def test_compiled_layers_casting_other_weights_are_refused(tmp_path, monkeypatch):
     train = {"compile": True, "precision": "bf16"}
     prepared(tmp_path, "pipedream", train=train)
-    with pytest.raises(ConfigError, match=r"train\.compile=true: with train\.precision=bf16 .*method=pipeoptim"):
-        prepared(tmp_path, "pipeoptim", train=train)
+    assert_refused(r"train\.compile=true: .*bf16 .*method=pipeoptim", prepared, tmp_path, "pipeoptim", train=train)
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(ConfigError, match=r"train\.compile=true: .* there is no compiler no-such-compiler"):
-        prepared(tmp_path, "pipedream", train={"compile": True})
+    assert_refused(r"train\.compile=true: .*no-such-compiler", prepared, tmp_path, "pipedream", train={"compile": True})
 
 
 def test_job_of_a_prepared_run_trains(tmp_path):
@@ -231,95 +164,16 @@ def test_does_not_warn_if_microbatches_do_not_fill_pipeline(tmp_path, case):
     assert prepared(tmp_path, case).notes == []
 
 
-DEEP = {"_target_": "pipetrain.engine.schedules.one_f_one_b.OneFOneB"}
-FINE = "partition._target_=pipetrain.runner.partition.finegrained.FineGrained partition.stages=5"
-HOGWILD = "method._target_=pipetrain.engine.methods.hogwild.Hogwild method.seed=3 method.mean_delay=1.5"
-CONSTANT = "lr_schedule._target_=pipetrain.zoo.optim.lr_schedules.Constant"
-REFUSED = """\
-gpipe FINE -> partition=finegrained
-gpipe FINE executor.name=simulated trace=true -> trace=true
-gpipe FINE executor.name=simulated train.recompute=true -> train.recompute=true
-gpipe FINE executor.name=simulated train.precision=fp16 -> train.precision=fp16: partition=finegrained
-gpipe FINE executor.name=simulated partition.replicas=[2,1,1,1,1] -> partition.replicas=[2, 1, 1, 1, 1]
-naive_async HOGWILD -> method=Hogwild reads weights
-gpipe train.recompute_boundaries=[0] -> train.recompute_boundaries=[0]
-gpipe train.recompute_boundaries=[3] executor.name=simulated -> train.recompute_boundaries=[3]
-gpipe model._target_=HERE.frozen -> model: no parameter requires a gradient
-gpipe model._target_=HERE.complex_one -> model: 0.phase
-gpipe model._target_=HERE.sparse -> model: 1 has sparse=True
-gpipe model._target_=HERE.uncopied -> KeyError: 'one of a kind'
-gpipe model.untie=maybe -> model.untie=maybe
-gpipe optimizer.lr=null -> optimizer.lr=null: learning-rate schedules scale it; set a rate
-gpipe optimizer._target_=torch.optim.LBFGS optimizer.lr=0.1 -> optimizer._target_=torch.optim.LBFGS
-naive_async optimizer._target_=torch.optim.SparseAdam optimizer.lr=0.1 -> optimizer._target_=torch.optim.SparseAdam
-gpipe optimizer.groups=[{match:1.cnv.*}] -> optimizer.groups[0].match=1.cnv.*
-gpipe optimizer.groups=[{match:[6.*,head]}] -> optimizer.groups[0].match=head
-gpipe optimizer.groups=[{max_dims:0}] -> optimizer.groups[0] (max_dims=0)
-gpipe optimizer.groups=[{match:'*.weight',max_dims:0}] -> optimizer.groups[0] (match=*.weight, max_dims=0)
-gpipe optimizer.groups=[{match:'*'},{max_dims:1}] -> optimizer.groups[1] (max_dims=1)
-gpipe optimizer.groups=[{max_dims:1,lr:0.1}] -> optimizer.groups[0].lr=0.1
-gpipe optimizer.groups=[{max_dims:1,fused:false}] -> optimizer.groups[0].fused=false
-gpipe optimizer.groups=[{max_dims:1,nesterov:true,momentum:0}] -> optimizer.groups[0] (max_dims=1)
-gpipe loss._target_=pipetrain.engine.losses.CrossEntropy loss.smoothing=1 -> loss.smoothing=1
-gpipe loss._target_=pipetrain.engine.losses.CrossEntropy loss.label_smoothing=2 -> loss.label_smoothing=2
-gpipe loss._target_=torch.nn.CrossEntropyLoss loss.reduction=sum -> loss._target_=torch.nn.CrossEntropyLoss
-gpipe loss._target_=torch.nn.CrossEntropyLoss loss.weight=[1,a] -> loss.weight=[1, 'a']
-gpipe loss._target_=torch.nn.functional.mse_loss -> loss._target_=torch.nn.functional.mse_loss
-gpipe train.target={top9:3} -> train.target={'top9': 3}
-gpipe checkpoint.metric=top9 -> checkpoint.metric=top9
-gpipe threads=1000000 -> threads=1000000
-gpipe dataset.workers=1000000 -> dataset.workers=1000000
-gpipe train.batch_size=23 -> train.batch_size=23
-gpipe train.batch_size=4 dataset.limit=3 -> train.batch_size=4
-gpipe CONSTANT lr_schedule.warmup=3 -> lr_schedule.warmup=3
-gpipe CONSTANT lr_schedule.warmup=13 lr_schedule.unit=step -> lr_schedule.warmup=13
-pipedream schedule.depth=7 -> schedule.depth=7
-pipedream schedule.depth=4 partition.replicas=[2,2] -> schedule.depth=4
-pipedream resume=/nowhere -> resume=/nowhere
-pipedream resume='' -> resume=
-pipedream partition.replicas=[0,1] -> partition.replicas=[0, 1]
-pipedream partition.replicas=2 -> partition.replicas=2
-pipedream partition.replicas=[2,1,1] -> partition.replicas=[2, 1, 1]
-pipedream partition.replicas=[7,1] -> partition.replicas=[7, 1]
-pipedream partition.replicas=[2,1] train.precision=fp16 -> partition.replicas=[2, 1]
-vertical_sync partition.replicas=[2,1] -> partition.replicas=[2, 1]
-gpipe partition.replicas=[2,1] model._target_=support.tied_model.build -> partition.replicas=[2, 1]
-gpipe log.staleness_gradient=true -> log.staleness_gradient=true
-gpipe log.staleness_gradient=true log.staleness_every_steps=2 -> log.staleness_gradient=true
-"""
-
-
-@pytest.mark.parametrize("line", every(4, REFUSED.splitlines()))
-def test_run_that_cannot_work_is_refused_by_its_setting_before_it_starts(tmp_path, line):
-    given, _, named = line.partition(" -> ")
-    for short, words in {"FINE": FINE, "HOGWILD": HOGWILD, "CONSTANT": CONSTANT, "HERE": __name__}.items():
-        given = given.replace(short, words)
-    case, *words = given.split()
-    changes = OmegaConf.to_container(OmegaConf.from_dotlist([word.replace(":", ": ") for word in words]))
-    changes["partition"] = {**EVEN, **changes.get("partition", {})}
-    if "schedule" in changes:
-        changes["schedule"] = {**DEEP, **changes["schedule"]}
-    with pytest.raises(ConfigError, match=f"^{re.escape(named)}"):
-        prepared(tmp_path, case, **changes)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("changes", [{"train": {"microbatches": 2}}, {"partition": {**EVEN, "stages": 1}}])
-def test_depth_above_steps_of_an_epoch_is_accepted_where_they_suffice(tmp_path, changes):
-    assert prepared(tmp_path, schedule={**DEEP, "depth": 7}, **changes).timetable.steps_per_epoch == 6
-
-
 def test_link_that_cannot_be_slowed_is_refused_before_start(tmp_path, monkeypatch):
     monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", "0")
-    with pytest.raises(ConfigError, match=r"^PIPETRAIN_LINK_GIGABYTES_PER_S=0: .*above 0"):
+    with pytest.raises(ConfigError, match=r"^PIPETRAIN_LINK_GIGABYTES_PER_S=0: "):
         prepared(tmp_path, "gpipe", executor={"name": "distributed"})
 
 
 def test_run_that_is_over_cannot_be_resumed_without_more_steps(tmp_path):
     simulated(prepared(tmp_path))
     resume = str(tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"is at step 12, and this run ends at step 12; raise train.epochs"):
-        prepared(tmp_path, resume=resume)
+    assert_refused(r"at step 12, .*at step 12; raise train.epochs", prepared, tmp_path, resume=resume)
     longer = prepared(tmp_path, resume=resume, train={"epochs": 3})
     assert (longer.start_step, longer.resume.name) == (12, "step-00000012")
 
@@ -327,8 +181,7 @@ def test_run_that_is_over_cannot_be_resumed_without_more_steps(tmp_path):
 def test_device_is_cuda_only_where_there_is_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert (device_of("auto"), device_of("cpu")) == ("cpu", "cpu")
-    with pytest.raises(ConfigError, match=r"device=cuda: torch finds no CUDA device here; device=cpu works"):
-        device_of("cuda")
+    assert_refused(r"device=cuda: torch finds no CUDA device here; device=cpu works", device_of, "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (device_of("auto"), device_of("cuda"), device_of("cpu")) == ("cuda", "cuda", "cpu")
 
@@ -339,23 +192,3 @@ def test_outer_launchers_process_sets_cuda_variables_before_it_looks_for_devices
     with mock.patch.dict(os.environ, {"RANK": "0"}):
         prepared(tmp_path, device="auto")
     assert seen[0]
-
-
-@pytest.mark.parametrize(
-    ("case", "changes"),
-    [
-        ("gpipe", {"train": {"microbatches": 1}}),
-        ("sequential", {"train": {"microbatches": 2}}),
-        ("pipedream", {"partition": {**EVEN, "stages": 1}, "train": {"microbatches": 2}}),
-        ("pipedream", {"partition": FINEGRAINED, "executor": {"name": "simulated"}}),
-    ],
-)
-def test_forward_may_overwrite_what_its_own_backward_needs_where_one_is_in_flight(tmp_path, case, changes):
-    assert prepared(tmp_path, case, model={"_target_": f"{__name__}.growing"}, **changes)
-
-
-@pytest.mark.parametrize(("case", "microbatches"), [("gpipe", 2), ("pipedream", 1)])
-def test_forward_that_overwrites_what_an_earlier_backward_needs_is_refused(tmp_path, case, microbatches):
-    model, train = {"_target_": f"{__name__}.growing"}, {"microbatches": microbatches}
-    with pytest.raises(ConfigError, match="changes a buffer in place that the backward of an earlier microbatch"):
-        prepared(tmp_path, case, model=model, train=train)

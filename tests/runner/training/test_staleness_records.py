@@ -3,10 +3,8 @@
 import shutil
 
 import pytest
-from support.one_run import EVEN, prepared
 from support.worker_pool import distributed, job, simulated
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.trace import QUANTITIES
 from pipetrain.runner.tracking.records import STALENESS, read_records
 from pipetrain.runner.tracking.run_directory import RunDirectory
@@ -63,32 +61,3 @@ def test_diverged_simulation_records_the_steps_before(tmp_path):
     found = simulated(job(tmp_path, "pipedream", 2, optimizer=optimizer, log={"staleness_every_steps": 1}))
     assert found["status"] == "diverged"
     assert [record["step"] for record in records(tmp_path)][:1] == [1]
-
-
-@pytest.mark.parametrize(
-    ("log", "changes", "named"),
-    [
-        ({"staleness_every_steps": 0}, {}, "log.staleness_every_steps=0"),
-        ({"staleness_gradient": True}, {}, "log.staleness_every_steps=null"),
-        ({"staleness_every_steps": 2, "staleness_gradient": True}, {}, "executor=simulated"),
-        (
-            {"staleness_every_steps": 2, "staleness_gradient": True},
-            {"executor": {"name": "simulated"}, "partition": {**EVEN, "replicas": [2, 1]}},
-            "log.staleness_gradient=true",
-        ),
-        (
-            {"staleness_every_steps": 2, "staleness_gradient": True},
-            {"executor": {"name": "simulated"}, "model": {"_target_": "support.tied_model.build"}, "case": "gpipe"},
-            "log.staleness_gradient=true",
-        ),
-        (
-            {"staleness_every_steps": 2},
-            {"case": "gpipe", "partition": {**EVEN, "stages": 4}, "schedule": TORCH},
-            "log.staleness_every_steps=2",
-        ),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_by_name(tmp_path, log, changes, named):
-    with pytest.raises(ConfigError) as error:
-        prepared(tmp_path, log=log, **changes)
-    assert named in str(error.value)

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from support.refusals import assert_refused
 from support.worker_pool import settings
 
-from pipetrain.engine.errors import ConfigError, DivergedError, LostStageError
+from pipetrain.engine.errors import DivergedError, LostStageError
 from pipetrain.engine.executors.admission_gate import AdmissionGate, BrokenOffError
 from pipetrain.engine.executors.base import IntervalTimes
 from pipetrain.engine.executors.hooks import RunHooks
@@ -290,8 +291,7 @@ def test_metric_of_texts_ends_a_run_by_decoding_evaluations():
 
 def test_target_without_evaluation_is_refused_with_known_ones():
     made = trainer([{"loss": 3.0, "top1": 50.0}], {"top5": 90.0})
-    with pytest.raises(ConfigError, match=r"train.target: no metric top5; an evaluation gives loss, top1"):
-        made.run()
+    assert_refused(r"train.target: no metric top5; an evaluation gives loss, top1", made.run)
 
 
 LOSSES = [{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}]
@@ -316,8 +316,7 @@ def test_whole_model_target_waits_for_its_evaluations(decoded, every, steps):
 
 def test_target_that_the_whole_model_does_not_give_is_refused():
     made = trainer(map(dict, LOSSES), {"meteor": 0.3}, decoded=[5.0])
-    with pytest.raises(ConfigError, match=r"no metric meteor; an evaluation gives loss, bleu"):
-        made.run()
+    assert_refused(r"no metric meteor; an evaluation gives loss, bleu", made.run)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support import small_model, tied_model
+from support.refusals import assert_refused
 from support.worker_pool import distributed, job, plan_of, settings, simulated
 
 from pipetrain.data.decoding import DecodingOptions, MetricValue
@@ -93,8 +94,7 @@ def test_what_is_no_metrics_is_refused():
         whole_metrics(lambda _model, _options: 0.5).metrics(small_model.build(1, 4))
     with pytest.raises(ConfigError, match=r"decoding.measure` must return bleu by name, not meteor"):
         whole_metrics(lambda _model, _options: {"meteor": 0.5}).metrics(small_model.build(1, 4))
-    with pytest.raises(ConfigError, match=r"its `decoding` is a SimpleNamespace without `measure`"):
-        made_for(SimpleNamespace())
+    assert_refused(r"its `decoding` is a SimpleNamespace without `measure`", made_for, SimpleNamespace())
 
 
 def made_for(decoding, **changes):
@@ -201,5 +201,4 @@ def test_metric_of_which_less_is_better_keeps_and_continues_what_improves(tmp_pa
 def test_lower_is_better_of_unknown_metrics_is_refused(lower):
     decoding = Decoding(lambda *_: {})
     decoding.lower_is_better = lower
-    with pytest.raises(ConfigError, match=r"`decoding.lower_is_better` is .*; it must list names .* which are bleu"):
-        made_for(decoding)
+    assert_refused(r"`decoding.lower_is_better` is .* bleu", made_for, decoding)

@@ -12,10 +12,10 @@ from support import small_model, tied_model
 from support.checkpoints import Processes
 from support.one_run import prepared
 from support.pipelines import half_decay, sgd
+from support.refusals import assert_refused
 from support.worker_pool import simulated
 
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline import build_stages
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
@@ -118,8 +118,7 @@ def test_manifest_that_lists_another_tensor_is_refused_with_the_file(tmp_path):
     content = json.loads((folder / manifest.NAME).read_text())
     content["files"]["process-1.safetensors"]["tensors"].append("model.more")
     (folder / manifest.NAME).write_text(json.dumps(content, indent=2) + "\n")
-    with pytest.raises(ConfigError, match=f"{folder}/process-1.safetensors: .*model.more"):
-        contents.model_state(folder)
+    assert_refused(f"{folder}/process-1.safetensors: .*model.more", contents.model_state, folder)
 
 
 def test_resumed_run_is_hashed_once_before_it_starts(tmp_path, monkeypatch):

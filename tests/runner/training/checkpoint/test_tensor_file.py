@@ -6,8 +6,8 @@ import signal
 
 import pytest
 import torch
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.stage.saved_state import Kind, TensorName
 from pipetrain.runner.training.checkpoint import tensor_file
 
@@ -46,8 +46,7 @@ def test_file_has_the_rights_of_any_other_that_is_made(tmp_path):
 
 def test_file_of_another_kind_is_refused_by_name(tmp_path):
     (tmp_path / "x.safetensors").write_bytes(b"PK and so on, a zip file")
-    with pytest.raises(ConfigError, match=f"{tmp_path}/x.safetensors: not a safetensors file"):
-        dict(tensor_file.mapped({"a": tmp_path / "x.safetensors"}))
+    assert_refused("x.safetensors: not a safetensors file", dict, tensor_file.mapped({"a": tmp_path / "x.safetensors"}))
 
 
 def test_conjugate_is_written_as_its_values(tmp_path):

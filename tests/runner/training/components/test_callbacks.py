@@ -4,6 +4,7 @@ import importlib.util
 
 import pytest
 from support.one_run import carried_out
+from support.refusals import assert_refused
 from support.worker_pool import settings
 
 from pipetrain.engine.errors import ConfigError, ExitCode
@@ -26,20 +27,7 @@ OWN = "support.own_callbacks"
     ],
 )
 def test_target_that_is_no_callback_is_refused(name, options, message):
-    with pytest.raises(ConfigError, match=message):
-        check_callbacks(settings("gpipe", callbacks=[{"_target_": f"{OWN}.{name}", **options}]))
-
-
-@pytest.mark.parametrize("value", ["mylib.Mine", ["mylib.Mine"], [{"option": 3}]])
-def test_callbacks_are_a_list_of_targets(value):
-    with pytest.raises(ConfigError, match="callbacks"):
-        settings("gpipe", callbacks=value)
-
-
-@pytest.mark.parametrize("names", [["tensorbord"], ["wandb", "wandb"], ["wandb", "aim"], ["wandb", 3], "wandb", None])
-def test_unknown_tracker_is_refused(names):
-    with pytest.raises(ConfigError, match=r"log.to="):
-        settings("gpipe", log={"to": names})
+    assert_refused(message, check_callbacks, settings("gpipe", callbacks=[{"_target_": f"{OWN}.{name}", **options}]))
 
 
 def test_callbacks_follow_trackers_in_the_order_given():

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from support.equal_bits import both_ways
 from support.one_run import EVEN, prepared
+from support.refusals import assert_refused
 from support.worker_pool import job, settings
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -21,7 +22,6 @@ from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.models.chain import LayerChain
-from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.components.data import (
     Data,
@@ -65,14 +65,6 @@ def test_processes_and_executors_draw_the_same_data_set(tmp_path):
     both_ways([job(tmp_path / "drawn", "pipedream", 2, dataset={"_target_": f"{__name__}.drawn"}, train={"epochs": 1})])
 
 
-def test_data_set_without_a_split_is_refused_by_its_target():
-    loader = {"shuffle": True, "limit": None, "workers": 0}
-    with pytest.raises(
-        ConfigError, match=r"dataset._target_=builtins.dict: returned a dict of nothing, without the split `train`"
-    ):
-        build_data(settings("gpipe", dataset={"_target_": "builtins.dict", **loader}))
-
-
 def empty():
     """A data set without samples to train on."""
     return SimpleNamespace(train=[], eval=[1])
@@ -80,8 +72,8 @@ def empty():
 
 def test_empty_data_set_is_refused_by_its_target():
     loader = {"shuffle": True, "limit": None, "workers": 0}
-    with pytest.raises(ConfigError, match=rf"dataset._target_={__name__}.empty: its `train` is empty"):
-        build_data(settings("gpipe", dataset={"_target_": f"{__name__}.empty", **loader}))
+    chosen = settings("gpipe", dataset={"_target_": f"{__name__}.empty", **loader})
+    assert_refused(rf"dataset._target_={__name__}.empty: its `train` is empty", build_data, chosen)
 
 
 def test_evaluation_messages_are_of_a_microbatch_unless_set():
@@ -108,15 +100,7 @@ def test_undecodable_picture_is_named_before_start(pictures, split):
     folder, chosen = pictures
     damaged = folder / split / "dog" / "2.png"
     damaged.write_bytes(damaged.read_bytes()[:40])
-    with pytest.raises(ConfigError, match=f"the image {damaged} cannot be decoded"):
-        prepare(chosen, RunDirectory(folder / "run"))
-
-
-def test_model_with_fewer_outputs_than_folders_is_refused(pictures):
-    folder, chosen = pictures
-    small = replace(chosen.model, target=Target("model", "pipetrain.zoo.models.small_images.lenet5", {"classes": 1}))
-    with pytest.raises(ConfigError, match=r"1 outputs, and the data object says that there are 2 classes; .*=2 works"):
-        prepare(replace(chosen, model=small), RunDirectory(folder / "run"))
+    assert_refused(f"{damaged} cannot be decoded", prepare, chosen, RunDirectory(folder / "run"))
 
 
 def test_files_are_read_once_to_try_them_and_their_labels(pictures, monkeypatch):
@@ -130,46 +114,9 @@ def test_files_are_read_once_to_try_them_and_their_labels(pictures, monkeypatch)
 
     monkeypatch.setattr(LabelledImages, "__getitem__", sample)
     monkeypatch.setattr("pipetrain.runner.training.components.data.known_labels", lambda _split: None)
-    with pytest.raises(ConfigError, match="sample 7 of `eval` has the label 2, and the model's 2 outputs"):
-        prepare(chosen, RunDirectory(folder / "run"))
+    named = "sample 7 of `eval` has the label 2, and the model's 2 outputs"
+    assert_refused(named, prepare, chosen, RunDirectory(folder / "run"))
     assert read == [*range(8)]
-
-
-class Vectors:
-    """Eight samples of so many numbers, with a label of this type."""
-
-    def __init__(self, width, dtype=torch.int64):
-        self.width, self.dtype = width, dtype
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        return torch.full((self.width,), float(index)), torch.tensor(index % 2, dtype=self.dtype)
-
-
-def vectors(width=4, dtype="int64"):
-    return SimpleNamespace(train=Vectors(4), eval=Vectors(width, getattr(torch, dtype)))
-
-
-def linear():
-    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"width": 8},
-            r"the model fails on `eval`: .*; its inputs are float32 \(2, 8\), .* `train` float32 \(2, 4\)$",
-        ),
-        ({"dtype": "float64"}, r"loss\._target_=.*targets float64 \(2,\) of the data set"),
-    ],
-)
-def test_unfit_evaluation_set_is_refused_before_start(tmp_path, options, message):
-    parts = {"dataset": {"_target_": f"{__name__}.vectors", **options}, "model": {"_target_": f"{__name__}.linear"}}
-    with pytest.raises(ConfigError, match=message):
-        prepared(tmp_path, "gpipe", **parts)
 
 
 class Drawing:
@@ -257,36 +204,33 @@ def test_labels_that_the_model_has_outputs_for_pass(split):
 
 @pytest.mark.parametrize("split", [known, Decoding], ids=["known", "read"])
 @pytest.mark.parametrize(
-    ("train", "evaluation", "message"),
+    ("train", "evaluation", "named"),
     [
-        ([0, 1, 3], [0], r"sample 2 of `train` has the label 3, .* 3 outputs are for the labels 0 to 2; .*classes=4$"),
-        ([0, -1, 1], [0], r"sample 1 of `train` has the label -1, .* labels 0 to 2; correct the label$"),
-        (
-            [0, 1, 2],
-            [0, 9],
-            r"sample 1 of `eval` has the label 9, .*, or give the model .*: model.classes=10$",
-        ),
+        ([0, 1, 3], [0], "sample 2 of `train` has the label 3, .* 0 to 2; .*classes=4$"),
+        ([0, -1, 1], [0], "sample 1 of `train` has the label -1, .*correct the label$"),
+        ([0, -100, 2], [0], "sample 1 of `train` has the label -100"),  # which this loss does not ignore
+        ([0, 1, 2], [0, 9], "sample 1 of `eval` has the label 9, .*: model.classes=10$"),
     ],
 )
-def test_label_out_of_range_is_named_with_sample_and_remedy(split, train, evaluation, message):
-    with pytest.raises(ConfigError, match=message):
-        tried(train, evaluation, split=split)
+def test_label_out_of_range_is_named_with_sample_and_remedy(split, train, evaluation, named):
+    assert_refused(named, tried, train, evaluation, split=split)
 
 
-def test_label_that_a_loss_does_not_ignore_is_out_of_range():
-    with pytest.raises(ConfigError, match="sample 1 of `train` has the label -100"):
-        tried([0, -100, 2])
-
-
-def test_label_out_of_range_is_named_with_dataset_classes():
-    with pytest.raises(ConfigError, match=r"labels 0 to 2; the data object says that there are 3 classes; correct"):
-        tried([0, 3], classes=3)
-
-
-@pytest.mark.parametrize("classes", [5, list("abcde")])
-def test_model_with_fewer_outputs_than_classes_is_refused(classes):
-    with pytest.raises(ConfigError, match=r"model._target_=.*: 3 outputs, .* are 5 classes; model.classes=5 works"):
-        tried([0], classes=classes)
+@pytest.mark.parametrize(
+    ("train", "options", "named"),
+    [
+        ([0, 3], {"classes": 3}, "there are 3 classes; correct"),
+        ([0], {"classes": 5}, r"model\._target_=.*: 3 outputs, .* are 5 classes; model.classes=5 works"),
+        ([0], {"classes": list("abcde")}, "model.classes=5 works"),
+        ([0, 0], {"outputs": 1}, "all samples are of one class"),
+        ([0, 1], {"outputs": 1, "model": {"_target_": "torch.nn.Sequential"}}, r"model\._target_=.*: 1 output; "),
+        ([0, 1], {"outputs": 1, "model": {"classes": 1}}, r"model\._target_=.*: 1 output; "),
+        ([0, 3], {"model": {"_target_": "torch.nn.Sequential"}}, "correct the label$"),  # no setting for outputs
+    ],
+)
+def test_outputs_that_do_not_fit_the_classes_are_refused(train, options, named):
+    chosen = settings("gpipe", model=options.pop("model")) if "model" in options else CHOSEN
+    assert_refused(named, tried, train, chosen=chosen, **options)
 
 
 def test_labels_changed_by_dataset_are_checked_as_given():
@@ -320,25 +264,6 @@ def test_targets_that_are_no_labels_have_no_range(outputs, targets, loss):
     assert label_range(CHOSEN.model, SimpleNamespace(), loss, (outputs,), (targets,)) is None
 
 
-def test_outputs_without_a_setting_get_no_advice_on_one():
-    model = Target("model", "torch.nn.Sequential", {})
-    outputs, targets = (torch.zeros(1, 3),), (torch.tensor([0]),)
-    labels = label_range(model, SimpleNamespace(), CrossEntropy(), outputs, targets)
-    with pytest.raises(ConfigError, match=r"correct the label$"):
-        labels.check(torch.tensor([3]), [0])
-
-
-def test_data_of_one_class_are_refused():
-    with pytest.raises(ConfigError, match="all samples are of one class, so there is nothing to learn"):
-        tried([0, 0], outputs=1)
-
-
-@pytest.mark.parametrize("model", [{"_target_": "torch.nn.Sequential"}, {"classes": 1}])
-def test_model_with_one_output_is_refused_for_data_of_two_classes(model):
-    with pytest.raises(ConfigError, match=r"model._target_=.*: 1 output; .* one for each class, 2 for two classes"):
-        tried([0, 1], outputs=1, chosen=settings("gpipe", model=model))
-
-
 class Reader(nn.Module):
     """Looks up ids and their positions."""
 
@@ -368,27 +293,17 @@ def test_ids_and_vocabularies_that_the_model_has_rows_for_pass():
 
 
 @pytest.mark.parametrize(
-    ("ids", "message"),
+    ("ids", "options", "named"),
     [
-        (([[4, 0]],), "sample 0 of `train` has the token id 4; the model's vocabulary has 4 tokens"),
-        (([[0, 1], [9, 0]],), "sample 1 of `train` has the token id 9;"),
-        (([[0, 1]], [[0, 1], [0, 5]]), "sample 1 of `eval` has the token id 5;"),
+        ([[[4, 0]]], {}, "sample 0 of `train` has the token id 4; the model's vocabulary has 4 tokens"),
+        ([[[0, 1], [9, 0]]], {}, "sample 1 of `train` has the token id 9;"),
+        ([[[0, 1]], [[0, 1], [0, 5]]], {}, "sample 1 of `eval` has the token id 5;"),
+        ([[[0, 3]]], {"vocabulary_size": 6}, "has 4 tokens, and the data set's has 6; make a model for 6$"),
+        ([[[0, 3]]], {"positions": 1}, r"row 1 of positions.weight, which has 1, .*shape \(1, 2\)"),
     ],
 )
-def test_first_id_without_a_row_is_told(ids, message):
-    with pytest.raises(ConfigError, match=message):
-        tried_tokens(4, *ids)
-
-
-def test_larger_vocabulary_is_reported_even_if_first_ids_fit():
-    with pytest.raises(ConfigError, match=r"vocabulary has 4 tokens, and the data set's has 6; make a model for 6$"):
-        tried_tokens(4, [[0, 3]], vocabulary_size=6)
-
-
-def test_table_of_positions_that_is_too_short_is_named():
-    message = r"row 1 of positions.weight, which has 1, for inputs of shape \(1, 2\); shorter samples or a larger table"
-    with pytest.raises(ConfigError, match=message):
-        tried_tokens(4, [[0, 3]], positions=1)
+def test_ids_and_vocabularies_without_rows_are_refused(ids, options, named):
+    assert_refused(named, tried_tokens, 4, *ids, **options)
 
 
 LABELS, TOKENS = LabelRange("train", 2), TokenRange("train", {0: 4})
@@ -423,8 +338,7 @@ def test_texts_are_read_once_for_their_labels_and_their_tokens():
     [({"label": 2}, "sample 0 of `eval` has the label 2"), ({"token": 4}, "sample 0 of `eval` has the token id 4")],
 )
 def test_wrong_label_or_token_of_the_same_reading_is_told(wrong, message):
-    with pytest.raises(ConfigError, match=message):
-        check_samples(data_of(Texts(5), Texts(3, **wrong)), LABELS, TOKENS, evaluates=True)
+    assert_refused(message, check_samples, data_of(Texts(5), Texts(3, **wrong)), LABELS, TOKENS, evaluates=True)
 
 
 def test_evaluation_set_of_a_run_without_evaluations_is_not_read():

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.one_run import prepared
+from support.refusals import assert_refused
 from support.worker_pool import settings
 from torch import nn
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.losses import CrossEntropy, TokenCrossEntropy
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.training.components.data import (
@@ -39,27 +39,6 @@ def test_known_loss_and_metrics_pass_and_leave_model_unchanged():
     tried(metrics={"bleu": 25}, best="bleu", decoded=["bleu"])
 
 
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        (
-            torch.Tensor.double,
-            r"loss\._target_=.*expected target dtype .* targets float64 \(2,\) of the data set; return",
-        ),
-        (torch.Tensor.int, r"loss\._target_=.* targets int32 \(2,\) of the data set; return the targets as int64$"),
-        (lambda labels: labels + 10, r"loss\._target_=.*out of bounds; for outputs float32 \(2, 4\) of the model"),
-        (lambda labels: labels[:, None], r"loss\._target_=.*targets int64 \(2, 1\) of the data set$"),
-    ],
-)
-def test_targets_unfit_for_loss_are_refused_with_both_shapes(target, message):
-    with pytest.raises(ConfigError, match=message):
-        tried(target=target)
-
-
-def own(name):
-    return {"_target_": f"support.own_metrics.{name}"}
-
-
 class HitLoss(nn.CrossEntropyLoss):
     """A loss with a metric that is given."""
 
@@ -71,26 +50,60 @@ class HitLoss(nn.CrossEntropyLoss):
         return {"found": self.measured(outputs, targets)}
 
 
-@pytest.mark.parametrize(
-    ("measured", "message"),
-    [
-        (lambda _outputs, targets: 0.5 * len(targets), r"found=0.5 .*out of 1"),
-        (
-            lambda *_: torch.tensor(1),
-            r"found is 1 for 2 samples together, but 1, 1 for each alone, so it is not a number",
-        ),
-        (
-            lambda _outputs, targets: -len(targets),
-            r"found=-2 is not a number of hits out of 2; a metric .* docs/metrics.md",
-        ),
-        (lambda _outputs, targets: 2 * len(targets), r"found=4 .*out of 2"),
-        (lambda *_: torch.tensor(float("nan")), r"found=nan .*out of 2"),
-        (lambda _outputs, targets: targets * 0, r"found is a tensor of shape \(2,\), not a number of hits"),
-    ],
-)
-def test_metric_of_a_loss_that_is_no_sum_of_hits_is_refused(measured, message):
-    with pytest.raises(ConfigError, match=rf"^loss\._target_=.*: `metrics` of the loss: {message}"):
-        tried(loss=HitLoss(measured))
+class Named(nn.CrossEntropyLoss):
+    """A loss whose metric has this name."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def metrics(self, _outputs, targets):
+        return {self.name: len(targets)}
+
+
+class Negative(nn.CrossEntropyLoss):
+    def count(self, targets):
+        return -len(targets)
+
+
+OWN = ("Ordered", "PerClass", "no_metric", "Undirected", "Locked")
+FURTHER = {name: {"_target_": f"support.own_metrics.{name}"} for name in OWN}
+LOSS = r"^loss\._target_=.*"
+REFUSED = {
+    LOSS + r"targets float64 \(2,\) of the data set": {"target": torch.Tensor.double},
+    LOSS + r"targets int32 .*; return the targets as int64$": {"target": torch.Tensor.int},
+    LOSS + r"out of bounds; for outputs float32 \(2, 4\)": {"target": lambda labels: labels + 10},
+    LOSS + r"targets int64 \(2, 1\) of the data set$": {"target": lambda labels: labels[:, None]},
+    LOSS + "`metrics` of the loss: found=0.5": {"loss": HitLoss(lambda _outputs, targets: 0.5 * len(targets))},
+    LOSS + "found is 1 for 2 samples together, but 1, 1 for": {"loss": HitLoss(lambda *_: torch.tensor(1))},
+    LOSS + "found=-2 .*docs/metrics.md": {"loss": HitLoss(lambda _outputs, targets: -len(targets))},
+    LOSS + "found=4 .*out of 2": {"loss": HitLoss(lambda _outputs, targets: 2 * len(targets))},
+    LOSS + "found=nan": {"loss": HitLoss(lambda *_: torch.tensor(float("nan")))},
+    LOSS + r"found is a tensor of shape \(2,\)": {"loss": HitLoss(lambda _outputs, targets: targets * 0)},
+    LOSS + r"mean, .*not a tensor of shape \(2,\)": {"loss": nn.CrossEntropyLoss(reduction="none")},
+    LOSS + "mean, .*not a float": {"loss": lambda *_: 1.0},
+    LOSS + "no gradient": {"loss": lambda outputs, _: outputs.detach().sum()},
+    LOSS + "no gradient flows": {"loss": lambda outputs, targets: (outputs.argmax(1) != targets).sum()},
+    LOSS + r"not \(2, 4\) and \(2,\); loss=cross_entropy": {"loss": TokenCrossEntropy()},
+    "'loss' cannot name a metric": {"loss": Named("loss")},
+    "'perplexity' cannot name a metric": {"loss": Named("perplexity")},
+    "'s' cannot name a metric": {"loss": Named("s")},
+    "3 cannot name a metric": {"loss": Named(3)},
+    "`count` of the loss returned -2": {"loss": Negative()},
+    "^dataset: `decoding.metrics`: top1: ": {"decoded": ["bleu", "top1"]},
+    r"^metrics\.top1: evaluations already have": {"top1": FURTHER["Ordered"]},
+    r"^metrics\.f1: compute.* not a tensor of shape \(4,\)": {"f1": FURTHER["PerClass"]},
+    r"^metrics\.f1\._target_=support.*: returned str": {"f1": FURTHER["no_metric"]},
+    r"metrics\.f1\.higher_is_better=true or false$": {"f1": FURTHER["Undirected"]},
+    r"^metrics\.m: cannot be copied .*TypeError": {"m": FURTHER["Locked"]},
+    "train.target=.*: no metric top9; did you mean top1": {"metrics": {"top9": 50}},
+    "no metric accuracy; an evaluation gives loss$": {"metrics": {"accuracy": 50}, "loss": nn.MultiMarginLoss()},
+}
+
+
+@pytest.mark.parametrize("named", REFUSED)
+def test_loss_or_metric_that_cannot_work_is_refused(named):
+    assert_refused(named, tried, **REFUSED[named])
 
 
 def test_whole_numbers_are_hits_whatever_their_type():
@@ -98,87 +111,20 @@ def test_whole_numbers_are_hits_whatever_their_type():
     tried(loss=HitLoss(lambda outputs, targets: float((outputs.argmax(1) == targets).sum())))
 
 
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (nn.CrossEntropyLoss(reduction="none"), r"the mean, a tensor of one element, not a tensor of shape \(2,\)"),
-        (lambda *_: 1.0, r"the mean, .*not a float"),
-        (
-            lambda outputs, _targets: outputs.detach().sum(),
-            r"_target_=.*: no gradient flows from the loss to the outputs",
-        ),
-        (lambda outputs, targets: (outputs.argmax(1) != targets).sum(), r"no gradient flows from the loss"),
-        (TokenCrossEntropy(), r"outputs \(n, positions, vocabulary\) .*, not \(2, 4\) and \(2,\); loss=cross_entropy"),
-    ],
-)
-def test_loss_without_mean_or_with_other_shapes_is_refused(loss, message):
-    with pytest.raises(ConfigError, match=message):
-        tried(loss=loss)
-
-
 def test_further_metric_can_select_best_checkpoint_and_target():
-    assert tried(metrics={"error": 1}, best="error", error=own("Ordered")) == []
-
-
-def test_decoded_metric_with_the_name_of_one_of_the_loss_is_refused():
-    with pytest.raises(ConfigError, match=r"^dataset: `decoding.metrics`: top1: evaluations already have"):
-        tried(decoded=["bleu", "top1"])
-
-
-def test_further_metrics_that_cannot_work_are_refused_in_words():
-    with pytest.raises(ConfigError, match=r"^metrics\.top1: evaluations already have a metric of this name"):
-        tried(top1=own("Ordered"))
-    with pytest.raises(
-        ConfigError, match=r"^metrics\.f1: compute\(\) must return a number, not a tensor of shape \(4,\)"
-    ):
-        tried(f1=own("PerClass"))
-    with pytest.raises(
-        ConfigError, match=r"^metrics\.f1\._target_=support.*: returned str, not an object with `update`"
-    ):
-        tried(f1=own("no_metric"))
-    with pytest.raises(ConfigError, match=r"more is better; set metrics\.f1\.higher_is_better=true or false$"):
-        tried(f1=own("Undirected"))
-    tried(f1={**own("Undirected"), "higher_is_better": True})
+    assert tried(metrics={"error": 1}, best="error", error=FURTHER["Ordered"]) == []
+    tried(f1={**FURTHER["Undirected"], "higher_is_better": True})
 
 
 @pytest.mark.slow  # torchmetrics takes seconds to import
 def test_torchmetrics_metric_for_other_outputs_is_refused():
     f1 = {"_target_": "torchmetrics.classification.BinaryF1Score"}
-    with pytest.raises(ConfigError, match=r"^metrics\.f1: .*same shape.*; for outputs float32 \(2, 4\) of the model"):
-        tried(f1=f1)
+    assert_refused(r"^metrics\.f1: .*same shape.*; for outputs float32 \(2, 4\)", tried, f1=f1)
 
 
 def test_metric_that_needs_more_than_two_samples_is_noted():
-    (note,) = tried(many=own("NeedsThree"))
+    (note,) = tried(many={"_target_": "support.own_metrics.NeedsThree"})
     assert note.startswith("warning: metrics.many: ValueError: at least three samples")
-
-
-def test_unknown_loss_metric_is_refused_with_nearest():
-    with pytest.raises(ConfigError, match=r"train.target=.*: no metric top9; did you mean top1\?"):
-        tried(metrics={"top9": 50})
-    with pytest.raises(ConfigError, match=r"no metric accuracy; an evaluation gives loss$"):
-        tried(loss=nn.MultiMarginLoss(), metrics={"accuracy": 50})
-
-
-@pytest.mark.parametrize("name", ["loss", "perplexity", "s", 3])
-def test_loss_metric_named_like_another_number_is_refused(name):
-    class Named(nn.CrossEntropyLoss):
-        def metrics(self, _outputs, targets):
-            return {name: len(targets)}
-
-    with pytest.raises(
-        ConfigError, match=f"`metrics` of the loss: {name!r} cannot name a metric; use a string, but not loss,"
-    ):
-        tried(loss=Named())
-
-
-def test_negative_count_of_a_loss_is_refused():
-    class Negative(nn.CrossEntropyLoss):
-        def count(self, targets):
-            return -len(targets)
-
-    with pytest.raises(ConfigError, match="`count` of the loss returned -2; it must be the number of items"):
-        tried(loss=Negative())
 
 
 def test_parameters_of_a_loss_are_noted_as_nobody_trains_them():
@@ -189,11 +135,6 @@ def test_parameters_of_a_loss_are_noted_as_nobody_trains_them():
 
     (note,) = tried(loss=Scaled())
     assert note.startswith("warning: the loss has parameters, which stay unchanged")
-
-
-def test_metric_that_cannot_be_copied_is_refused():
-    with pytest.raises(ConfigError, match=r"^metrics\.m: cannot be copied for an evaluation: TypeError"):
-        tried(m=own("Locked"))
 
 
 def in_batch(outputs, _targets):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support import ragged_data
+from support.refusals import assert_refused
 from support.worker_pool import settings
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -138,8 +139,7 @@ def test_parameter_with_a_default_is_not_derived():
     ids=["labels unread", "labels transformed", "no image", "channels last"],
 )
 def test_what_cannot_be_derived_is_asked_for_by_name(train, name):
-    with pytest.raises(ConfigError, match=rf"set model\.{name}, or give it the attribute"):
-        from_data(LENET, data(train))
+    assert_refused(rf"set model\.{name}, or give it the attribute", from_data, LENET, data(train))
 
 
 @pytest.mark.parametrize("name", ["vocabulary_size", "max_length"])
@@ -147,7 +147,7 @@ def test_model_too_short_for_its_text_is_refused(name):
     text = SimpleNamespace(**{"vocabulary_size": 50, "max_length": 16, name: 20})
     for given in (20, 30):
         assert name not in from_data(Target("model", "pipetrain.zoo.models.gpt.build", {name: given}), text)
-    with pytest.raises(ConfigError, match=rf"model.{name}=19: less than the 20 of the data set; model.{name}=20 or"):
+    with pytest.raises(ConfigError, match=rf"model.{name}=19: .*model.{name}=20"):
         from_data(Target("model", "pipetrain.zoo.models.gpt.build", {name: 19}), text)
 
 
@@ -155,8 +155,7 @@ def test_model_of_text_learns_of_its_data_set_what_is_not_set():
     text = SimpleNamespace(vocabulary_size=50, max_length=16)
     target = Target("model", "pipetrain.zoo.models.gpt.build", {"vocabulary_size": None})
     assert from_data(target, text) == {"vocabulary_size": 50, "max_length": 16}
-    with pytest.raises(ConfigError, match=r"model.vocabulary_size is not set, .* set model.vocabulary_size=10000"):
-        from_data(target, SimpleNamespace())
+    assert_refused(r"model.vocabulary_size is not set.*=10000", from_data, target, SimpleNamespace())
 
 
 def test_compiled_code_is_kept_where_nobody_else_can_write(tmp_path, monkeypatch):
@@ -177,10 +176,7 @@ def test_cache_of_the_compiler_that_cannot_be_made_is_named(tmp_path, monkeypatc
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    with pytest.raises(
-        ConfigError, match=r"train.compile=true: .*Not a directory; TORCHINDUCTOR_CACHE_DIR=FOLDER says"
-    ):
-        build_arithmetic(TrainConfig(compile=True))
+    assert_refused(r"train.compile=true: .*TORCHINDUCTOR_CACHE_DIR", build_arithmetic, TrainConfig(compile=True))
 
 
 X = (torch.linspace(-1, 1, 16).view(4, 4),)
@@ -209,10 +205,7 @@ def test_precision_casts_pass_and_leave_model_unchanged():
 
 def test_forward_that_does_something_else_for_a_dtype_is_refused():
     chain = chain_of(Asking(lambda x, dtype: x * 2 if dtype == torch.float32 else x), X)
-    with pytest.raises(
-        ConfigError, match=r"^train.precision=bf16: in stages, Asking gives different .* dtypes .*fp32 works"
-    ):
-        check_cut(chain, X, None, 0, BF16)
+    assert_refused(r"^train.precision=bf16: .*Asking .*fp32 works", check_cut, chain, X, None, 0, BF16)
 
 
 class Padded(nn.Module):

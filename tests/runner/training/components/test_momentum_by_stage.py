@@ -56,12 +56,6 @@ def test_momentum_by_stage_refuses_an_optimizer_without(section):
         of_stages(section).options_of_stage(0, 2)
 
 
-@pytest.mark.parametrize("pair", [0.9, [0.9], [0.9, 1.0], [0.0, 0.9], ["a", "b"]])
-def test_momentum_by_stage_refuses_what_is_no_pair_of_momenta(pair):
-    with pytest.raises(ConfigError, match=r"optimizer\.momentum_by_stage="):
-        of_stages(OF_TORCH["adam"], pair)
-
-
 NADAM = {"_target_": "torch.optim.NAdam", "lr": 0.01, "betas": [0.9, 0.99]}
 
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from support import small_model
 from support.pipelines import Function
+from support.refusals import assert_refused
 from torch import nn
 
 from pipetrain.engine.arithmetic import ComputeOptions
-from pipetrain.engine.errors import ConfigError
 from pipetrain.graph.conversion import chain_of
 from pipetrain.runner.training.components.layers import check_forwards
 from pipetrain.runner.training.components.rereads import check_recomputation, weight_derived_layers
@@ -23,15 +23,6 @@ class Scaled(nn.Module):
 
     def forward(self, x):
         return nn.functional.linear(x, self.weight * self.scale)
-
-
-class Hidden(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = [nn.Parameter(torch.randn(4, 4))]
-
-    def forward(self, x):
-        return x @ self.weights[0]
 
 
 def probe(*layers):
@@ -109,11 +100,6 @@ def test_model_check_leaves_the_model_as_it_was():
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-def test_check_refuses_unregistered_parameter():
-    with pytest.raises(ConfigError, match=r"1:Hidden uses a parameter of shape \(4, 4\) that none"):
-        check_forwards(chain_of(nn.Sequential(nn.Linear(4, 4), Hidden())), (torch.randn(6, 4),), [], ComputeOptions())
-
-
 class Force(nn.Linear):
     """The negative gradient of an energy by its input, which a leaf of its own takes the place of."""
 
@@ -130,8 +116,7 @@ def test_forward_may_make_a_leaf_to_take_a_gradient_by():
 
 def test_check_refuses_embedding_that_changes_its_weights():
     chain = chain_of(nn.Sequential(nn.Embedding(5, 4, max_norm=1.0)))
-    with pytest.raises(ConfigError, match="max_norm"):
-        weight_derived_layers(chain, (torch.tensor([[1, 2]]),))
+    assert_refused("max_norm", weight_derived_layers, chain, (torch.tensor([[1, 2]]),))
 
 
 class Counting(nn.Module):
@@ -152,8 +137,8 @@ class Warming(Counting):
 
 def test_layer_that_counts_its_forwards_is_not_recomputed():
     chain = chain_of(nn.Sequential(nn.Linear(4, 4), Warming()))
-    with pytest.raises(ConfigError, match=r"^train\.recompute: the forward of 1 changes the attribute `calls`"):
-        check_recomputation(chain, (torch.randn(6, 4),))
+    named = r"^train\.recompute: .* 1 changes the attribute `calls`"
+    assert_refused(named, check_recomputation, chain, (torch.randn(6, 4),))
     assert chain.module[1].calls == 0
     check_recomputation(chain_of(nn.Sequential(nn.Linear(4, 4), Counting(), nn.Dropout(0.5))), (torch.randn(6, 4),))
 
@@ -161,8 +146,8 @@ def test_layer_that_counts_its_forwards_is_not_recomputed():
 def test_weight_norm_that_cannot_be_copied_is_named():
     chain = chain_of(nn.Sequential(torch.nn.utils.weight_norm(nn.Linear(4, 4))))
     chain(torch.randn(2, 4))
-    with pytest.raises(ConfigError, match=r"torch\.nn\.utils\.parametrizations has weight_norm"):
-        weight_derived_layers(chain, (torch.randn(3, 4),))
+    named = r"torch\.nn\.utils\.parametrizations has weight_norm"
+    assert_refused(named, weight_derived_layers, chain, (torch.randn(3, 4),))
 
 
 class Drawing(nn.Module):
@@ -185,5 +170,5 @@ def spectrally_normed():
 def test_layer_that_computes_something_else_again_is_not_recomputed(layer):
     ordinary = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout())
     check_recomputation(chain_of(ordinary), (torch.randn(8, 4),))
-    with pytest.raises(ConfigError, match=r"the forward is not repeatable"):
-        check_recomputation(chain_of(nn.Sequential(*ordinary, layer)), (torch.randn(8, 4),))
+    chain = chain_of(nn.Sequential(*ordinary, layer))
+    assert_refused("not repeatable", check_recomputation, chain, (torch.randn(8, 4),))

@@ -4,10 +4,10 @@ import warnings
 
 import pytest
 import torch
+from support.refusals import assert_refused
 from torch import nn
 from torch.optim import SGD, lr_scheduler
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.training.components.torch_scheduler import TorchScheduler
 
 
@@ -57,5 +57,4 @@ def test_rates_are_torchs_in_whatever_order_they_are_asked_for(make):
     ],
 )
 def test_scheduler_that_cannot_work_is_refused(make, message):
-    with pytest.raises(ConfigError, match=message):
-        made(make, unit="step").check(4, 8)
+    assert_refused(message, lambda: made(make, unit="step").check(4, 8))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support import small_model
+from support.refusals import assert_refused
 from support.worker_pool import job, simulated
 
 from pipetrain import cli
@@ -60,8 +61,7 @@ def test_export_calls_nothing_that_the_run_names(run, tmp_path):
 
 def test_file_that_exists_is_replaced_only_by_force(run, tmp_path):
     (tmp_path / "w.pt").write_bytes(b"mine")
-    with pytest.raises(ConfigError, match=f"-o {tmp_path}/w.pt: exists; --force replaces it"):
-        exported(run, tmp_path / "w.pt")
+    assert_refused(f"-o {tmp_path}/w.pt: exists; --force replaces it", exported, run, tmp_path / "w.pt")
     assert (tmp_path / "w.pt").read_bytes() == b"mine"
     exported(run, tmp_path / "w.pt", force=True)
     assert torch.load(tmp_path / "w.pt")
@@ -84,8 +84,7 @@ def test_place_where_no_file_can_be_is_refused(run, tmp_path, path, reason):
 
 @pytest.mark.parametrize("name", ["w.h5", "w.npz", "w.json"])
 def test_name_of_other_format_is_refused_unless_chosen(tmp_path, name):
-    with pytest.raises(ConfigError, match=r"-o \S+: no format for \.\w+; use \.safetensors, or for torch"):
-        format_of(tmp_path / name)
+    assert_refused(r"-o \S+: no format for \.\w+; use \.safetensors, or for torch", format_of, tmp_path / name)
     assert cli.carry_out(["export", str(tmp_path), "-o", str(tmp_path / name)]) == ExitCode.WRONG_USAGE
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from support.cli import pipetrain_here, run_here
+from support.refusals import assert_refused
 from support.texts import prose
 
 import pipetrain
@@ -51,8 +52,7 @@ def _refusals(folder, trained):
     assert refused.returncode == 2
     assert "dataset: its vocabulary" in refused.stderr
     (folder / "novel.txt").write_text(prose(400, seed=2).upper(), encoding="utf-8")
-    with pytest.raises(pipetrain.ConfigError, match="dataset: its vocabulary"):
-        pipetrain.load(trained).dataset()
+    assert_refused("dataset: its vocabulary", lambda: pipetrain.load(trained).dataset())
     on = (*TINY, f"dataset.path={folder / 'novel.txt'}", "method=pipedream", "partition.stages=2", "executor=simulated")
     refused = run_here(folder / "resumed", *on, f"resume={trained}", "train.max_steps=30", code=2)
     assert "dataset: its vocabulary" in refused.stderr

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from support.checkpoints import written
+from support.refusals import assert_refused
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.composition import composed
@@ -53,17 +54,14 @@ def test_checkpoint_outside_its_run_takes_the_settings_of_no_other(run):
     ],
 )
 def test_what_is_not_there_is_refused_with_what_is(run, words, message):
-    with pytest.raises(ConfigError, match=message):
-        Selection(run.path, **words).checkpoint()
+    assert_refused(message, lambda: Selection(run.path, **words).checkpoint())
 
 
 @pytest.mark.parametrize(("words", "flag"), [({"step": 2}, "--step 2"), ({"best": True}, "--best")])
 def test_checkpoint_by_its_own_path_takes_no_other_choice(run, words, flag):
-    with pytest.raises(ConfigError, match=f"{flag}: this is a checkpoint already; name its run directory instead"):
-        Selection(run.checkpoint(4), **words).checkpoint()
+    assert_refused(f"{flag}: this is a checkpoint", lambda: Selection(run.checkpoint(4), **words).checkpoint())
 
 
 def test_damaged_best_is_refused(run):
     (run.checkpoint(4) / "process-0.safetensors").write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"process-0\.safetensors: damaged"):
-        Selection(run.path, best=True).checkpoint()
+    assert_refused(r"process-0\.safetensors: damaged", lambda: Selection(run.path, best=True).checkpoint())
