@@ -87,7 +87,7 @@ def check_flag(setting: str, value: object) -> None:
         ConfigError: it is something else.
     """
     if not isinstance(value, bool):
-        raise ConfigError(f"{setting}={value}: true or false")
+        raise ConfigError(f"{setting}={value}: must be true or false")
 
 
 def one_line(message: str | BaseException) -> str:

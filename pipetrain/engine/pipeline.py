@@ -217,7 +217,7 @@ def _joined(device: torch.device, rules: PipelineRules) -> int:
     if int(os.environ["WORLD_SIZE"]) != needed:
         raise ConfigError(
             f"{os.environ['WORLD_SIZE']} processes for {rules.num_stages} stages; torchrun --nproc-per-node {needed} "
-            f"starts as many as schedule {rules.schedule.name} takes"
+            f"works with schedule {rules.schedule.name}"
         )
     if not dist.is_initialized():
         set_environment(device.type)

@@ -18,7 +18,7 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
 
     Args:
         model: a module, or a chain already.
-        inputs: what a module that is cut along its graph is tried with; others need none.
+        inputs: what a module that is cut along its graph is tried with; a chain needs none.
         output: which entry of the tuple or dict that such a module returns goes to the loss; None: its `logits`, or the
             first of a dict, or all of a tuple.
 
@@ -40,8 +40,8 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
         return cut_along_graph(model, Example.of(inputs), output)
     if output is not None:
         raise ConfigError(
-            f"model.output={output}: a {type(model).__name__} is a chain of layers, and all that the last one returns "
-            "goes to the loss"
+            f"model.output={output}: a {type(model).__name__} passes all outputs of its last layer to the loss; leave "
+            "it out"
         )
     if isinstance(model, LayerChain):
         return model
@@ -56,20 +56,18 @@ def _check_module(model: nn.Module | LayerChain) -> None:
         ConfigError: it is compiled or scripted as a whole, or a lazy layer of it was never called.
     """
     if isinstance(model, torch.jit.ScriptModule):
-        raise ConfigError(
-            "model: a module of torch.jit has no forward that can be cut; return the module that it was made of"
-        )
+        raise ConfigError("model: a torch.jit module cannot be cut; return the module that it was made from")
     if "_orig_mod" in getattr(model, "_modules", ()):
         raise ConfigError(
-            "model: torch.compile was called on the whole model, which cannot be cut then; return the module itself, "
-            "and train.compile=true compiles its layers"
+            "model: a model compiled as a whole cannot be cut; return the module itself, and set train.compile=true, "
+            "which compiles each layer"
         )
     module = model.module if isinstance(model, LayerChain) else model
     lazy = next((name for name, weight in module.named_parameters() if is_lazy(weight)), None)
     if lazy is not None:
         raise ConfigError(
-            f"model: {lazy} of {type(module).__name__} has no shape yet, as its lazy layer was never called; call the "
-            "model on an input before you return it"
+            f"model: {lazy} of {type(module).__name__} has no shape yet: its lazy layer was never called; call the "
+            "model once before you return it"
         )
 
 

@@ -178,7 +178,7 @@ class Recorder(TorchFunctionMode):
         torch has no hook for these three, so they are patched:
 
         1. The patches are seen by all threads. In any other thread than this one they call what they replace.
-        2. Each recording puts back what it found, so no two may overlap: others wait.
+        2. Each recording puts back what it found, so no two may overlap: a second one waits.
         3. `Function.apply` is looked up in its base class by every autograd function, also where it was bound earlier.
         """
         function_base: Any = torch.autograd.Function.__mro__[1]

@@ -85,8 +85,8 @@ def check_branch(left: Any, right: Any, operation: str, outcome: bool, line: str
     """
     if getattr(operator, operation)(left, right) is not outcome:
         raise RunError(
-            f"model: for a size of {int(left)} the forward takes another branch than in the recording that it was cut "
-            f"by ({line}); use data of one size, or return an nn.Sequential"
+            f"model: for a size of {int(left)} the forward takes another branch than the recorded one ({line}); use "
+            "data of one size, or return an nn.Sequential"
         )
 
 

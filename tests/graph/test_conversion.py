@@ -65,8 +65,8 @@ def compiled(module):
 
 
 REFUSED = {
-    "a module of torch.jit has no forward": lambda: torch.jit.script(nn.Sequential(nn.Linear(2, 2))),
-    "torch.compile was called on the whole model": lambda: compiled(nn.Linear(2, 2)),
+    "a torch.jit module cannot be cut": lambda: torch.jit.script(nn.Sequential(nn.Linear(2, 2))),
+    "a model compiled as a whole cannot be cut": lambda: compiled(nn.Linear(2, 2)),
     "1.weight of Sequential has no shape yet": lambda: nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(2)),
     "net.0.weight of Wrapped has no shape yet": lambda: Wrapped(nn.Sequential(nn.LazyLinear(2))),
 }

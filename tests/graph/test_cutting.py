@@ -518,7 +518,7 @@ X = torch.zeros(4, 4)
     ("build", "arguments", "message"),
     [
         (Answers, ({"tokens": X.long()},), r"tokens is no parameter of Answers\.forward, which takes mask, ids"),
-        (lambda: nn.Sequential(nn.Linear(2, 2)), ((), "logits"), r"model\.output=logits: a Sequential is a chain"),
+        (lambda: nn.Sequential(nn.Linear(2, 2)), ((), "logits"), r"model\.output=logits: a Sequential passes"),
         (Skip, ((X,), "logits"), r"model\.output=logits: Skip returns a single tensor; leave it out"),
         (Skip, (), "Skip cannot be cut"),
     ],

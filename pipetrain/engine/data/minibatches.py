@@ -133,7 +133,7 @@ def split(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
 
     The first ones are a sample larger where `num_microbatches` does not divide the minibatch.
     """
-    # the data of a view has a version of its own: a layer may change one microbatch in place while others are needed
+    # the data of a view has a version of its own: a layer may change one microbatch in place while the rest are needed
     parts = ([part.data for part in torch.tensor_split(tensor, num_microbatches)] for tensor in tensors)
     return list(zip(*parts, strict=True))
 

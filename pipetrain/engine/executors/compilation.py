@@ -110,7 +110,7 @@ class _Relay:
                 self._outgoing.append(Outgoing(link, f"outputs to {replicas.name(peer)}"))
 
     def carry(self, inputs: Tensors, compute: Compute) -> None:
-        """Has this stage compute and sends on its outputs; `inputs` are the first stage's, others receive theirs."""
+        """Has this stage compute and sends its outputs on; `inputs` are for the first stage, and any other receives."""
         if self._incoming is not None:
             self._incoming.expect([None])
             inputs = self._incoming.take()

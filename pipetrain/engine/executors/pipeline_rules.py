@@ -72,8 +72,8 @@ class PipelineRules:
         given, method = f"optimizer.lr_by_delay={anneal_steps}", self.method
         if any(method.learning_rate_scale(context, 0) != 1.0 for context in self.contexts):
             raise ConfigError(
-                f"{given}: method={method.name} scales the learning rates of stages itself; leave it out, or that of "
-                "the method, such as by method.t1=false"
+                f"{given}: method={method.name} already scales the learning rate of each stage; leave it out, or turn "
+                "that of the method off, such as by method.t1=false"
             )
         if method.simulated_only:
             raise ConfigError(
@@ -102,8 +102,8 @@ class PipelineRules:
     def _check_replicas(self) -> None:
         if self.schedule.splits_backward:
             raise ConfigError(
-                f"partition.replicas={list(self.replicas.counts)}: schedule={self.schedule.name} splits backwards, and "
-                "replicas average the gradients of whole ones; schedule=1f1b, for example, runs with replicas"
+                f"partition.replicas={list(self.replicas.counts)}: schedule={self.schedule.name} splits backwards, "
+                "which replicas do not support; use another, such as schedule=1f1b"
             )
         if self.method.needs_even_replicas and not self.replicas.even:
             raise ConfigError(
@@ -112,8 +112,8 @@ class PipelineRules:
             )
         if self.segments is not None and self.segments != RecomputeSegments.of_single_stages(self.num_stages):
             raise ConfigError(
-                f"train.recompute_boundaries with partition.replicas={list(self.replicas.counts)}: stages with "
-                "replicas recompute by themselves; train.recompute=true works"
+                f"train.recompute_boundaries with partition.replicas={list(self.replicas.counts)}: a stage with "
+                "replicas recomputes on its own; train.recompute=true works"
             )
 
     def _check_leads(self, segments: RecomputeSegments) -> None:
@@ -126,8 +126,8 @@ class PipelineRules:
             if lead > room:
                 raise ConfigError(
                     f"train.recompute_boundaries: stage {r} would start recomputing {lead} microbatch steps early, but "
-                    f"schedule={self.schedule.name} leaves room for {room} between forward and backward; let a segment "
-                    "begin at each stage, or use a schedule with more microbatches in flight"
+                    f"schedule={self.schedule.name} leaves room for {room} between forward and backward; start a "
+                    "segment at each stage, or use a schedule with more microbatches in flight"
                 )
 
     @cached_property
@@ -139,7 +139,7 @@ class PipelineRules:
         """
         if not isinstance(self.schedule, ListSchedule):
             raise ConfigError(
-                f"schedule={self.schedule.name} is run by torch.distributed.pipelining and has no list here; "
+                f"schedule={self.schedule.name} is run by torch.distributed.pipelining and has no operation list; "
                 "schedule=gpipe and 1f1b_flush have one"
             )
         return self.schedule
@@ -278,7 +278,7 @@ def common_placement(schedules: Sequence[Schedule], num_stages: int) -> Placemen
         alike = isinstance(other, ListSchedule) == isinstance(first, ListSchedule)
         if not alike or other.placement(num_stages) != first.placement(num_stages):
             raise ConfigError(
-                f"phases: schedule={first.name} and schedule={other.name} place the stages in other processes, and "
-                "stages stay where they are; take schedules of one placement, or a run for each that resumes the other"
+                f"phases: schedule={first.name} and schedule={other.name} place stages in different processes, and "
+                "stages cannot move; use schedules with the same placement, or resume a run with the second schedule"
             )
     return first.placement(num_stages)

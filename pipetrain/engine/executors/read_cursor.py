@@ -36,7 +36,7 @@ class ReadCursor(Generic[AnyStage]):
         self.base = stage.updates
         self.planned = rules.planned(self.worker, interval.minibatches, interval.start)
         self._checked = 2 * (rules.steady + math.lcm(*rules.replicas.counts))
-        """Number of minibatches whose reads are all checked: twice as many as pass before the list repeats."""
+        """Number of minibatches whose reads are all checked: twice the number before the list repeats."""
         self._done = 0
         self.entered = -1
 

@@ -197,7 +197,7 @@ class SimulatedExecutor(OneProcess):
 
     def _outputs(self, tensors: Tensors) -> Tensors:
         for stage in self.stages:
-            if stage.replica == 0:  # the others would compute the same
+            if stage.replica == 0:  # further replicas would compute the same
                 tensors = stage.evaluate(tensors)
                 if stage.index != self.stages[-1].index:
                     tensors = tuple(map(dense_copy, tensors))

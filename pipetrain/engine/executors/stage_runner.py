@@ -245,8 +245,8 @@ class StageRunner:
         2. Gradients are averaged over the replicas of the stage.
         3. If the update depends on the gradients of all stages, their norms are collected.
 
-        Each step first offers this stage's part, and then yields False until the others have offered theirs. Between
-        processes it waits for them instead. A drain may cut the round short meanwhile.
+        Each step first offers this stage's part, and then yields False until all other stages have offered theirs.
+        Between processes it waits for them instead. A drain may cut the round short meanwhile.
         """
         stage, ports = self.stage, self._ports
         self._losses = self._own_losses()

@@ -103,7 +103,7 @@ class RunningMetrics:
 
     @contextmanager
     def _own_draws(self) -> Iterator[None]:
-        """Isolates random draws of metrics from all others; they are the same in each evaluation."""
+        """Isolates random draws of metrics from those of the run; they are the same in each evaluation."""
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._drawn)
             yield
@@ -112,7 +112,7 @@ class RunningMetrics:
 
 def without_exchanges() -> AbstractContextManager[object]:
     """Has torchmetrics leave out its exchange between processes, which here are stages and not replicas."""
-    # a metric may hold others of torchmetrics anywhere, and all of them ask this
+    # a metric may hold metrics of torchmetrics anywhere, and all of them ask this
     return mock.patch.object(torch.distributed, "is_initialized", _no)
 
 

@@ -30,7 +30,7 @@ class Delayed(ReadsOldVersion):
         delays = tuple(self.delay) if isinstance(self.delay, list | tuple) else (self.delay,)
         if not delays or any(not is_whole(delay) or delay < 0 for delay in delays):
             raise ConfigError(
-                f"method.delay={self.delay}: whole numbers of updates, at least 0, such as 3 or [3,2,1,0]"
+                f"method.delay={self.delay}: must be whole numbers of updates of at least 0, such as 3 or [3,2,1,0]"
             )
         object.__setattr__(self, "delays", delays)
 

@@ -39,7 +39,9 @@ class PipeMare(Method):
     def __post_init__(self) -> None:
         check_anneal_steps(self.anneal_steps)
         if not isinstance(self.decay, int | float) or not 0 < self.decay < 1:
-            raise ConfigError(f"method.decay={self.decay}: between 0 and 1, such as 0.5 (CIFAR-10) or 0.1 (IWSLT-14)")
+            raise ConfigError(
+                f"method.decay={self.decay}: must be between 0 and 1, such as 0.5 (CIFAR-10) or 0.1 (IWSLT-14)"
+            )
 
     @override
     def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:

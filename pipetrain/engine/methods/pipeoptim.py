@@ -30,7 +30,7 @@ class PipeOptim(Method):
 
     def __post_init__(self) -> None:
         if self.prediction not in PREDICTIONS:
-            raise ConfigError(f"method.prediction={self.prediction}: one of {', '.join(PREDICTIONS)}")
+            raise ConfigError(f"method.prediction={self.prediction}: must be one of {', '.join(PREDICTIONS)}")
 
     @override
     def forward(self, at: ReadContext) -> WeightRead:

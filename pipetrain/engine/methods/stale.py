@@ -28,8 +28,8 @@ class Stale(Method):
     def __post_init__(self) -> None:
         if not isinstance(self.stage_lr_scale, list | tuple | None):
             raise ConfigError(
-                f"method.stage_lr_scale={as_configured(self.stage_lr_scale)}: a list with one factor per stage is "
-                "needed, such as [0.5, 1.0]"
+                f"method.stage_lr_scale={as_configured(self.stage_lr_scale)}: must be a list with one factor per "
+                "stage, such as [0.5, 1.0]"
             )
         for scale in self.stage_lr_scale or []:
             POSITIVE.check("method.stage_lr_scale", scale)

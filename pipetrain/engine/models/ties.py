@@ -84,8 +84,8 @@ def _check_untied(chain: LayerChain, name: str, modules: Mapping[int, set[nn.Mod
     own, first = set(chain.module.modules()), next(iter(modules))
     if foreign := [i for i, found in modules.items() if not found <= own]:
         raise ConfigError(
-            f"model.untie=true: layer {foreign[0]} ({chain.labels[foreign[0]]}) reads {name} without its own module, "
-            "so a second weight would have no name; use it through one, such as an nn.Linear whose weight it is"
+            f"model.untie=true: layer {foreign[0]} ({chain.labels[foreign[0]]}) reads {name} outside of any module, so "
+            "a second weight would have no name; make it the weight of a module, such as an nn.Linear"
         )
     before: set[nn.Module] = set()
     for i, found in modules.items():

@@ -28,7 +28,7 @@ class LearningRateSchedule(ABC):
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
-            raise ConfigError(f"lr_schedule.unit={self.unit}: one of {', '.join(UNITS)}")
+            raise ConfigError(f"lr_schedule.unit={self.unit}: must be one of {', '.join(UNITS)}")
         NOT_NEGATIVE.check("lr_schedule.warmup", self.warmup, f"in {self.unit}s; 0 for none")
 
     def check(self, steps_per_epoch: int, total_steps: int) -> None:

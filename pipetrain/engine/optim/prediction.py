@@ -37,7 +37,7 @@ def effective_gradients(gradients: Sequence[Tensor], weights: Sequence[Tensor], 
 class DeltaRule:
     """Rule for Δ of one kind of optimizer: the step of its last update, computed from its state after it.
 
-    Table I of PipeOptim has three such rules; docs/methods.md derives the others. All of them work on lists of weights,
+    Table I of PipeOptim has three such rules; docs/methods.md derives the rest. All of them work on lists of weights,
     an operation at a time: on a device, launching it for each weight alone would take longer than carrying it out. An
     optimizer of your own has one as its class attribute `delta_rule`.
 
@@ -280,7 +280,7 @@ def check_decaying(optimizer: Optimizer) -> None:
             variant = " without plain momentum" if rule.decaying is not None else ""
             raise ConfigError(
                 f"method.prediction=decaying: {type(optimizer).__name__}{variant} has no rule for it; SGD with plain "
-                "momentum, Adam and AdamW have one, and method.prediction=constant or scheduled works with others"
+                "momentum, Adam and AdamW have one; any other needs method.prediction=constant or scheduled"
             )
 
 

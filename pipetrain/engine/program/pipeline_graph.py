@@ -30,7 +30,7 @@ class SteadyPipeline:
         replicas: m of each stage.
         averaging: seconds in which the replicas of each stage average their gradients before an update.
         ties: the stages that hold a weight together, and the seconds in which each of them sends its gradient to the
-            others before an update.
+            rest before an update.
         overlapped: True if averaging begins with the backwards that the update waits for, and not after them.
         segments: the stages that recompute together; None if none recomputes.
         orders: for each process, if some have several stages, (stage, operation) from one of its updates to the next,

@@ -136,7 +136,7 @@ def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N
     ends = {op.like(Kind.BACKWARD): i for i, op in enumerate(operations) if op.kind is Kind.WEIGHT_GRADIENT}
     """Backward -> the index of its W, which ends it."""
     latest: dict[tuple[int, int], int] = {}
-    """Microbatch -> its last forward or recomputation, whose activations its backward needs; others are dropped."""
+    """Microbatch -> its last forward or recomputation, whose activations its backward needs; the rest are dropped."""
     for index, op in enumerate(operations):
         if op.kind in (Kind.FORWARD, Kind.RECOMPUTATION):
             latest.update({(op.minibatch, j): index for j in op.covers(N)})

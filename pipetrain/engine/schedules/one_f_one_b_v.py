@@ -19,8 +19,8 @@ class OneFOneBV(VShaped):
     """Process p has stages p and D - 1 - p; each does an F, a B and a W in every six units, with no flush.
 
     A microbatch comes back to stage 0 after 2D + 2 units at most, so D/3 are in flight there: two in three of those
-    under 1F1B on as many processes (V-Min of Qi et al. 2024, *Pipeline Parallelism with Controllable Memory*, without
-    its flush).
+    under 1F1B on the same number of processes (V-Min of Qi et al. 2024, *Pipeline Parallelism with Controllable
+    Memory*, without its flush).
     """
 
     name: ClassVar[str] = "1f1b_v"

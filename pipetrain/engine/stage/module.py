@@ -137,7 +137,7 @@ class StageModule(nn.Module):
         for slots, name, full in self._slots:
             slots[name] = weights[full]
         for module in self._recurrent:
-            # torch keeps a list of the weights, too, which would hold others until the next forward
+            # torch also keeps a list of the weights, which would be out of date until the next forward
             module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
             module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in module._flat_weights]
 

@@ -242,9 +242,9 @@ class ForwardGraph:
         input_gradients: of these inputs, after the backward; None for an input without one.
         outputs: with their graph.
         leaves: weights of the forward, as leaves, by name.
-        version: of these weights, which updates in place make newer; None if the backward reads others, so that these
-            are freed.
-        saved: saved weights by name, if the backward reads others.
+        version: of these weights, which updates in place make newer; None if the backward reads other weights, so
+            that these are freed.
+        saved: saved weights by name, if the backward reads other weights.
         put_aside: what a split backward leaves to W; None if the backward is whole.
     """
 

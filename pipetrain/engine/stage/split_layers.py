@@ -1,4 +1,4 @@
-"""The layers of a stage whose backwards split: linear layers, convolutions, embeddings, and others that say so."""
+"""The layers of a stage whose backwards split: linear layers, convolutions, embeddings, and any that say so."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

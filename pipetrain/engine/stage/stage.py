@@ -199,7 +199,7 @@ class Stage(BaseStage):
         return graph
 
     def _read(self, read: WeightRead, activations: Activations) -> tuple[WeightVersion, dict[str, Tensor], bool]:
-        """The weights that a forward reads, leaves over them, and True if its backward must be given others.
+        """The weights that a forward reads, leaves over them, and True if its backward must be given other weights.
 
         Where one version is allowed, all updates are in place: the backward finds the newest weights in the memory that
         the forward read, unless the graph refers to copies.

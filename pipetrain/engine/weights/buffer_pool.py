@@ -61,7 +61,7 @@ class WeightBufferPool:
 
     The set lent last is the first, donated ones are at the end. A pipeline of hundreds of stages uses hundreds of sets.
     It reads them in the order in which they were made, or only for a moment, so the free ones are at the ends. A long
-    list is searched as a whole only after as many additions as half of its length.
+    list is searched as a whole only once half of its length has been added.
     """
 
     def __init__(self) -> None:

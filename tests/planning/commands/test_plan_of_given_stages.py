@@ -276,7 +276,7 @@ def test_milliseconds_have_at_most_a_thousandth():
     every(
         3,
         [
-            ("schedule=torch_dualpipev method=gpipe partition.stages=2 train.microbatches=2", "has no list here"),
+            ("schedule=torch_dualpipev method=gpipe partition.stages=2 train.microbatches=2", "has no operation list"),
             ("partition=finegrained partition.stages=2", "cuts layers apart"),
             ("topology.devices=2 partition.stages=4", "topology.devices=2: 2 devices, and the pipeline needs 4"),
             ("partition=explicit partition.boundaries=[7]", "the model has 4 layers"),
@@ -284,7 +284,7 @@ def test_milliseconds_have_at_most_a_thousandth():
             ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
             ("topology.latency_s=-1", "topology.latency_s=-1"),
             ("topology.cores=0", "topology.cores=0: "),
-            ("method=gpipe partition.stages=4 phases=[{steps:3},{schedule:looped_bfs}]", "in other processes"),
+            ("method=gpipe partition.stages=4 phases=[{steps:3},{schedule:looped_bfs}]", "in different processes"),
         ],
     ),
 )

@@ -59,7 +59,7 @@ def test_a_number_of_stages_that_is_none_is_refused():
 def test_a_number_of_stages_beside_replicas_is_refused():
     with pytest.raises(ConfigError, match=r"partition\.stages=2 with partition\.replicated=true.*topology\.devices"):
         AutoPartition(2, replicated=True)
-    with pytest.raises(ConfigError, match=r"partition\.replicated=2: true or false"):
+    with pytest.raises(ConfigError, match=r"partition\.replicated=2: must be true or false"):
         AutoPartition(replicated=2)
 
 

@@ -159,7 +159,7 @@ def test_wrong_torch_schedule_settings_are_refused(tmp_path, words, message):
 
 def test_timeline_of_a_torch_schedule_is_refused(capsys):
     assert cli.carry_out(["timeline", "method=gpipe", "schedule=torch_zbv_zero_bubble", "partition.stages=4"]) == 2
-    assert re.search(r"torch_zbv_zero_bubble is run by .* and has no list here", capsys.readouterr().err)
+    assert re.search(r"torch_zbv_zero_bubble is run by .* and has no operation list", capsys.readouterr().err)
 
 
 @pytest.mark.slow

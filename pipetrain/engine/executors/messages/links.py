@@ -62,7 +62,7 @@ Raises LostStageError if the peer is gone.
 
 
 def transfers_of(sizes: Sequence[int]) -> list[list[int]]:
-    """Indices of the tensors in each transfer of a message, by their bytes: small ones together, others alone."""
+    """Indices of the tensors in each transfer of a message, by their bytes: small ones together, large ones alone."""
     small = [i for i, size in enumerate(sizes) if 0 < size <= _SMALL]
     return [part for part in (small, *([i] for i, size in enumerate(sizes) if size > _SMALL)) if part]
 
