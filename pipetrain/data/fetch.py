@@ -63,7 +63,7 @@ class Fetch:
         with torch_threads(1):  # as in a DataLoader's workers: sums would have other bits
             inputs, targets = self._read(epoch, indices)
         if any(each.requires_grad for each in (*inputs, *targets)):
-            raise ConfigError("dataset: samples require gradients, which belong to the model; return tensor.detach()")
+            raise ConfigError("dataset: samples require gradients; return tensor.detach()")
         if inputs and self.tokens is not None:
             self.tokens.check(inputs, indices)
         if targets and self.labels is not None:
@@ -109,7 +109,7 @@ class Fetch:
         read = Split(self.dataset).stored if self.stored else None
         with generator_kept() as generator:
             if True not in self.drawn:
-                # the first read may draw once for all others
+                # the first read may draw once for all later ones
                 first = not self.drawn
                 with python_draws(self.seed) if first else python_generators_kept() as drawn:
                     pairs = [self._pair(generator, epoch, index, read) for index in indices]

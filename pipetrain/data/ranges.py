@@ -1,4 +1,4 @@
-"""The class labels and token ids that a model knows, and checks that samples have no others."""
+"""The class labels and token ids that a model knows, and checks of samples against them."""
 
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass

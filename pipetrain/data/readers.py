@@ -47,7 +47,7 @@ class Readers:
         pinned: True if minibatches are to be in page-locked memory.
 
     Raises:
-        ConfigError: this process is daemonic, and may start no others.
+        ConfigError: this process is daemonic and may not start processes.
         RunError: processes cannot share memory here.
     """
 
@@ -112,7 +112,7 @@ class Readers:
 def kept_readers(start: Callable[[], Readers]) -> Iterator[Callable[[Sequence[Task]], Iterator[Minibatch]]]:
     """Readers that successive iterations use: started now, and closed at the end of the context.
 
-    An iteration that begins while others go on is given readers that are started for it, and kept as well.
+    An iteration that begins while another one goes on is given readers that are started for it, and kept as well.
     """
     with ExitStack() as ending:
         idle: list[Readers] = []
@@ -163,8 +163,8 @@ def _naming_shared_memory(workers: int) -> Iterator[None]:
         if not isinstance(error, OSError) and not any(word in str(error) for word in _SHARED_MEMORY_WORDS):
             raise
         raise RunError(
-            f"dataset.workers={workers}: the workers cannot pass on samples through shared memory (/dev/shm): "
-            f"{one_line(error)}; dataset.workers=0 does without"
+            f"dataset.workers={workers}: the workers cannot pass samples through shared memory (/dev/shm): "
+            f"{one_line(error)}; dataset.workers=0 needs none"
         ) from error
 
 

@@ -105,8 +105,8 @@ class NamedSamples(_Wrapper):
         sample = self._wrapped[index]
         if not isinstance(sample, Mapping):
             raise ConfigError(
-                f"dataset.target_key={self._target}: works only with samples that are dicts, and sample {index} "
-                f"is a {type(sample).__name__}; leave it out"
+                f"dataset.target_key={self._target}: needs samples that are dicts, but sample {index} is a "
+                f"{type(sample).__name__}; leave it out"
             )
         target = _taken(sample, self._target, "target_key", index)
         if self._inputs is not None:

@@ -313,7 +313,7 @@ def test_missing_shared_memory_is_named_with_a_way_around(monkeypatch, refused):
         raise refused
 
     monkeypatch.setattr(multiprocessing.context.BaseContext, "Lock", lock)
-    with pytest.raises(RunError, match=r"dataset.workers=1: .*/dev/shm.*; dataset.workers=0 does without"):
+    with pytest.raises(RunError, match=r"dataset.workers=1: .*/dev/shm.*; dataset.workers=0 needs none"):
         next(Loader(Noisy(4), batch_size=2, workers=1).samples(0))
 
 

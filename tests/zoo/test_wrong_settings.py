@@ -104,15 +104,15 @@ ONE_SETTING = {
 """Section -> what is built, and one setting of it for each refusal."""
 
 SEVERAL = {
-    "theirs, of 12 and 14 tokens, .*dataset.joint=true": [
+    "of 12 and 14 tokens; dataset.joint=true": [
         partial(transformer.build, 12, 14, shared_embeddings="all"),
         partial(gnmt.build, 12, 14, shared_embeddings=True),
     ],
-    "theirs, of 9 and 9 tokens, .*dataset.joint=true": [
+    "of 9 and 9 tokens; dataset.joint=true": [
         partial(transformer.build, 9, 9, heads=4, shared_embeddings="all", joint_vocabulary=False)
     ],
     "lr_schedule.warmup=30: longer than the run": [partial(Inv(warmup=30).check, 5, 20)],
-    "vocabulary of 2 .*'!', 'c'": [partial(CharacterVocabulary("ab").encode, "ac!")],
+    "vocabulary of 2: '!', 'c'": [partial(CharacterVocabulary("ab").encode, "ac!")],
     "1 with an empty line": [partial(translation, [("", "x")])],
     "have no lines": [partial(translation, [])],
     "LARS has no prediction rule": [lambda: delta_rule(LARS(weights()))],

@@ -94,7 +94,7 @@ class CharacterVocabulary(Vocabulary):
         unknown = points[self._points[places] != points]
         if len(unknown):
             examples = ", ".join(repr(chr(point)) for point in np.unique(unknown)[:5])
-            raise ConfigError(f"the text has characters that its vocabulary of {self.size} does not have: {examples}")
+            raise ConfigError(f"the text has characters outside its vocabulary of {self.size}: {examples}")
         ids: Ids = self._ids[places]
         return ids
 
@@ -183,7 +183,7 @@ class TokenizerVocabulary(Vocabulary):
         try:
             return cls(Tokenizer.from_file(str(path)))
         except Exception as error:  # the library raises nothing narrower
-            raise ConfigError(f"{setting}: {path} is no tokenizer.json: {one_line(error)}") from error
+            raise ConfigError(f"{setting}: {path} is not a tokenizer.json: {one_line(error)}") from error
 
     @override
     def encode(self, text: str) -> Ids:
@@ -220,7 +220,7 @@ class SentenceVocabulary(TokenizerVocabulary):
             ConfigError: a setting is out of its range.
         """
         if kind not in ("bpe", "words"):
-            raise ConfigError(f"dataset.tokens={kind}: one of bpe, words")
+            raise ConfigError(f"dataset.tokens={kind}: must be one of bpe, words")
         if kind == "bpe":
             check_whole("dataset.vocabulary_size", size, least=len(SPECIAL_TOKENS) + _BYTES)
         elif size is not None:

@@ -135,7 +135,7 @@ class GNMT(nn.Module):
 
     The first LSTM of the encoder reads both ways. Its third and later ones, and the decoder's, have residual
     connections. The decoder's first LSTM attends to the encoder's output at the same position, and what it finds there
-    is an input of all others: training needs no step from position to position.
+    is an input of all further ones: training needs no step from position to position.
     """
 
     def __init__(self, embeddings: tuple[nn.Embedding, nn.Embedding], layers: int, dropout: float) -> None:
@@ -223,7 +223,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         ConfigError: an option is out of its range, or contradicts another.
     """
     if not is_whole(layers) or layers < 4 or layers % 2:
-        raise ConfigError(f"model.layers={layers}: an even number from 4 on, half of them for the encoder")
+        raise ConfigError(f"model.layers={layers}: must be an even number of at least 4, half of them for the encoder")
     check_whole("model.width", width, least=1)
     BELOW_ONE.check("model.dropout", dropout)
     embeddings = embedding_pair(

@@ -140,7 +140,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         check_whole(f"model.{name}", count, least=1)
     BELOW_ONE.check("model.dropout", dropout)
     if width % heads:
-        raise ConfigError(f"model.heads={heads}: does not divide model.width={width} into equal parts")
+        raise ConfigError(f"model.heads={heads}: must divide model.width={width}")
     trunk = Trunk(vocabulary_size, max_length, layers, width, heads, dropout)
     model = Gpt(trunk, tied=tied)
     layers_of_chain: list[nn.Module] = [_Embedding(trunk)]

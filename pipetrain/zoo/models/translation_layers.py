@@ -25,8 +25,8 @@ def embedding_pair(
     if shared:
         if not joint or source.num_embeddings != target.num_embeddings:
             raise ConfigError(
-                "model.shared_embeddings: one embedding of both languages needs one vocabulary of both, and theirs, of "
-                f"{vocabularies[0]} and {vocabularies[1]} tokens, are different; dataset.joint=true makes one"
+                "model.shared_embeddings: a shared embedding needs a joint vocabulary, and the languages have separate "
+                f"ones, of {vocabularies[0]} and {vocabularies[1]} tokens; dataset.joint=true makes one"
             )
         target.weight = source.weight
     return source, target

@@ -32,7 +32,9 @@ class MultiStep(LearningRateSchedule):
         super().__post_init__()
         steps = self.milestones
         if not isinstance(steps, list | tuple) or not all(map(is_whole, steps)) or list(steps) != sorted(set(steps)):
-            raise ConfigError(f"lr_schedule.milestones={steps}: a list of rising {self.unit}s, such as [30, 60]")
+            raise ConfigError(
+                f"lr_schedule.milestones={steps}: must be a list of increasing {self.unit}s, such as [30, 60]"
+            )
         POSITIVE.check("lr_schedule.gamma", self.gamma)
 
     @override

@@ -16,7 +16,7 @@ _ADAMW = "adamw"
 
 
 class MatrixOptimizer(Optimizer):
-    """Updates parameters of two dimensions by an algorithm for matrices, and all others by AdamW.
+    """Updates parameters of two dimensions by an algorithm for matrices, and the rest by AdamW.
 
     Embeddings and the last layer of a language model are matrices that belong to AdamW: a parameter group with
     `algorithm: adamw` has all its parameters updated by it.

@@ -82,8 +82,7 @@ def open_image(path: str) -> Image.Image:
         raise ConfigError(f"dataset: the image {path} cannot be decoded: {error}") from error
     kind = "32-bit numbers" if image.mode == "I" else "floating-point numbers"
     raise ConfigError(
-        f"dataset: the image {path} has {kind}, of which nothing says what black and white are; convert it to 8 or 16 "
-        "bits"
+        f"dataset: the image {path} has {kind}, whose range from black to white is unknown; convert it to 8 or 16 bits"
     )
 
 
@@ -142,7 +141,7 @@ class ClassFolders:
         return cls(folder, read.classes, _class_by_class(read.samples), left_out)
 
     def check_same(self, others: Collection[str], where: Path, root: str) -> None:
-        """Raises a ConfigError if the classes of `where` are others."""
+        """Raises a ConfigError if the classes of `where` differ."""
         differ = sorted(set(self.classes) ^ set(others))
         if differ:
             further = f" and {len(differ) - _LISTED} more" if len(differ) > _LISTED else ""

@@ -40,7 +40,7 @@ class Windows:
         self._windows = (len(tokens) - 1) // positions
         if self._windows < 1:
             raise ConfigError(
-                f"dataset.positions={positions}: {name} has {len(tokens)} tokens, and a sample takes {positions + 1}"
+                f"dataset.positions={positions}: a sample takes {positions + 1} tokens, and {name} has {len(tokens)}"
             )
         self._check(tokens[:_CHECKED_FIRST])
 
@@ -130,15 +130,15 @@ def language_data(
         vocabulary = CharacterVocabulary.of("".join(texts))
         if size is not None and size < vocabulary.size:
             raise ConfigError(
-                f"dataset.vocabulary_size={size}: the texts have {vocabulary.size} characters, and none is left out; "
-                "dataset.vocabulary_size=null has them all"
+                f"dataset.vocabulary_size={size}: the texts have {vocabulary.size} different characters; "
+                "dataset.vocabulary_size=null takes all of them"
             )
     elif tokens == "words":
         vocabulary = WordVocabulary.of(texts[0], size)
     elif tokens == "bpe":
         vocabulary = TokenizerVocabulary.byte_pairs(texts[0], size)
     else:
-        raise ConfigError(f"dataset.tokens={tokens}: one of characters, bpe, words")
+        raise ConfigError(f"dataset.tokens={tokens}: must be one of characters, bpe, words")
     windows = CarriedWindows if carried else Windows
     train, evaluation = (
         windows(vocabulary.encode_once(text), vocabulary.size, positions, name)

@@ -75,7 +75,7 @@ def _read(setting: str, file: str, text: Column, label: Column) -> list[Row]:
     path = Path(file).expanduser().absolute()
     dialect = _DIALECTS.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
     if dialect is None:
-        raise ConfigError(f"dataset.{setting}={file}: a table is called .tsv or .csv, or .tsv.gz or .csv.gz")
+        raise ConfigError(f"dataset.{setting}={file}: the name of a table must end in .tsv, .csv, .tsv.gz or .csv.gz")
     table = read_text(path, f"dataset.{setting}={file}", "name a table, such as reviews.tsv or .csv.gz")
     rows = list(_rows(path, csv.reader(io.StringIO(table), dialect), text, label))
     if not rows:
@@ -100,7 +100,7 @@ def _rows(path: Path, reader: "_csv.Reader", text: Column, label: Column) -> Ite
             found = Row(where, *(row[column].strip() for column in columns))
             if not found.text or not found.label:
                 empty = "label" if found.text else "text"
-                raise ConfigError(f"dataset: {where}: the {empty} is empty; take the line out")
+                raise ConfigError(f"dataset: {where}: the {empty} is empty; remove the line")
             yield found
     except csv.Error as error:
         raise ConfigError(f"dataset: {path}, line {begins}: {error}") from error
@@ -134,15 +134,15 @@ def _label_classes(rows: Sequence[Row]) -> Classes:
     numbers = {name: number for number, name in enumerate(names)}
     if not whole and all(map(_is_number, labels)):
         raise ConfigError(
-            f"dataset: {rows[0].where}: the label {rows[0].label!r} is a number and no class; cut numbers into "
-            "classes: dataset.thresholds=[0.5]"
+            f"dataset: {rows[0].where}: the label {rows[0].label!r} is a number, not a class; cut numbers into "
+            "classes, such as by dataset.thresholds=[0.5]"
         )
 
     def class_of(row: Row) -> int:
         if row.label not in numbers:
             raise ConfigError(
-                f"dataset: {row.where}: the label {row.label!r} is not among the {len(names)} that the texts to train "
-                "on have"
+                f"dataset: {row.where}: the label {row.label!r} is not one of the {len(names)} labels of the training "
+                "texts"
             )
         return numbers[row.label]
 
@@ -153,12 +153,12 @@ def _interval_classes(thresholds: Sequence[float]) -> Classes:
     """A class for each interval of numeric labels between thresholds."""
     ascending = list(thresholds)
     if not ascending or sorted(set(ascending)) != ascending:
-        raise ConfigError(f"dataset.thresholds={as_configured(thresholds)}: ascending numbers, such as [0.5]")
+        raise ConfigError(f"dataset.thresholds={as_configured(thresholds)}: must be ascending numbers, such as [0.5]")
 
     def class_of(row: Row) -> int:
         if not _is_number(row.label):
             raise ConfigError(
-                f"dataset: {row.where}: the label {row.label!r} is no number, and dataset.thresholds cut numbers"
+                f"dataset: {row.where}: the label {row.label!r} is not a number, which dataset.thresholds need"
             )
         return bisect.bisect_right(ascending, float(row.label))
 

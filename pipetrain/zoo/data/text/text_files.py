@@ -32,7 +32,7 @@ def read_text(path: Path, setting: str, remedy: str) -> str:
     except FileNotFoundError as error:
         raise ConfigError(f"{setting}: there is no file {path.absolute()}; {remedy}") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ConfigError(f"{setting}: {path} is no whole gzip archive ({error}); fetch it again") from error
+        raise ConfigError(f"{setting}: {path} is not a complete gzip archive ({error}); fetch it again") from error
     except OSError as error:
         raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -136,7 +136,7 @@ def penn_treebank(
         ConfigError: a file is missing.
     """
     if eval_split not in _SPLITS:
-        raise ConfigError(f"dataset.eval_split={eval_split}: there are {' and '.join(_SPLITS)}")
+        raise ConfigError(f"dataset.eval_split={eval_split}: must be {' or '.join(_SPLITS)}")
     base = Path(root).expanduser()
     folder = next((base / each for each in _FOLDERS if (base / each / "ptb.train.txt").is_file()), base)
     paths = [folder / f"ptb.{split}.txt" for split in ("train", eval_split)]

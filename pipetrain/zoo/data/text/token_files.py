@@ -64,7 +64,7 @@ def _size(folder: Path, given: int | None, vocabulary: Vocabulary | None) -> int
         pickled = "; meta.pkl is not read, as unpickling runs what it holds" if (folder / "meta.pkl").is_file() else ""
         raise ConfigError(
             f"dataset.vocabulary_size is not set, and there is no meta.json with vocab_size in {folder.absolute()}"
-            f"{pickled}; GPT-2's tokens are dataset.vocabulary_size=50257"
+            f"{pickled}; for GPT-2's tokens set dataset.vocabulary_size=50257"
         )
     return size
 

@@ -193,7 +193,7 @@ def _kept(pairs: tuple[Sentences, Sentences], max_length: int | None) -> tuple[l
     }
     reasons = " and ".join(f"{count} {why}" for why, count in left_out.items() if count)
     if not lengths:
-        raise ConfigError("dataset: the files to train on have no lines")
+        raise ConfigError("dataset: the training files have no lines")
     if not kept:
         raise ConfigError(f"dataset: no pair of sentences to train on: of {len(lengths)}, {reasons} are left out")
     return (kept, [f"training leaves out {reasons}, of {len(lengths)} pairs"]) if reasons else (None, [])

@@ -31,8 +31,8 @@ class ParallelFiles:
                 if one is None or other is None:
                     longer, shorter = (target, source) if one is None else (source, target)
                     raise ConfigError(
-                        f"dataset: {shorter} has {number} lines and {longer} more; line by line they must translate "
-                        "each other"
+                        f"dataset: {shorter} has {number} lines and {longer} more; each line must translate the "
+                        "one of the other file"
                     )
                 yield one, other
 
@@ -61,7 +61,9 @@ def parallel_files(
 
     listed = [names] if isinstance(names, str) else names
     if not isinstance(listed, Sequence) or not listed or not all(isinstance(name, str) for name in listed):
-        raise ConfigError(f"{setting}={names}: a name such as `train`, of the files train.de and train.en, or a list")
+        raise ConfigError(
+            f"{setting}={names}: must be a name such as `train`, for the files train.de and train.en, or a list"
+        )
     source, target = languages
     return ParallelFiles(tuple((file(name, source), file(name, target)) for name in listed))
 

@@ -188,7 +188,7 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
         check_whole(f"dataset.{name}", count, least=1)
     check_whole("dataset.validation_videos", validation_videos, least=0)
     if split not in _SPLITS:
-        raise ConfigError(f"dataset.split={split}: one of {', '.join(_SPLITS)}")
+        raise ConfigError(f"dataset.split={split}: must be one of {', '.join(_SPLITS)}")
     folder = Path(root).expanduser()
     file = FeatureFile(_features_in(folder))
     published = _published_names(folder)

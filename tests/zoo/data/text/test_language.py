@@ -50,6 +50,6 @@ def test_token_outside_vocabulary_is_named_with_largest_id(monkeypatch):
     assert_refused(r"dataset.vocabulary_size=20: book.txt .* 20, .* 21", lambda: samples[3])
 
 
-@pytest.mark.parametrize(("positions", "reason"), [(0, "at least 1"), (23, "has 23 tokens, and a sample takes 24")])
+@pytest.mark.parametrize(("positions", "reason"), [(0, "at least 1"), (23, "takes 24 tokens, and book.txt has 23")])
 def test_sample_without_room_is_refused(positions, reason):
     assert_refused(f"dataset.positions={positions}: .*{reason}", windows, positions)

@@ -58,7 +58,7 @@ def test_labels_that_merely_look_like_numbers_are_classes(tmp_path):
 def test_label_that_no_text_to_train_on_has_is_named_by_its_line(tmp_path):
     file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
     other = written(tmp_path, "b.tsv", "a\t1", "b\t7")
-    refused("b.tsv, line 2: the label '7' is not among the 2", file=file, eval_file=other, text=0, label=1)
+    refused("b.tsv, line 2: the label '7' is not one of the 2", file=file, eval_file=other, text=0, label=1)
 
 
 def test_missing_or_damaged_file_is_named(tmp_path):
@@ -66,13 +66,13 @@ def test_missing_or_damaged_file_is_named(tmp_path):
     whole = written(tmp_path, "a.tsv.gz", *RATED)
     cut = tmp_path / "cut.tsv.gz"
     cut.write_bytes((tmp_path / "a.tsv.gz").read_bytes()[:-20])
-    refused("cut.tsv.gz is no whole gzip archive", file=str(cut), text=2, label=1)
+    refused("cut.tsv.gz is not a complete gzip", file=str(cut), text=2, label=1)
     (tmp_path / "plain.tsv.gz").write_bytes(b"no gzip")
-    refused("plain.tsv.gz is no whole gzip archive", file=str(tmp_path / "plain.tsv.gz"), text=2, label=1)
+    refused("plain.tsv.gz is not a complete gzip", file=str(tmp_path / "plain.tsv.gz"), text=2, label=1)
     (tmp_path / "bytes.tsv").write_bytes(b"\xff\xfe\t1\n")
     refused("bytes.tsv is not UTF-8", file=str(tmp_path / "bytes.tsv"), text=0, label=1)
     refused("empty.tsv holds no text", file=written(tmp_path, "empty.tsv"), text=0, label=1)
-    refused("called .tsv or .csv", file=written(tmp_path, "a.txt", "a"), text=0, label=1)
+    refused("must end in .tsv, .csv", file=written(tmp_path, "a.txt", "a"), text=0, label=1)
     refused(r"dataset\.thresholds=\[1, ?0\]", file=whole, text=2, label=1, thresholds=[1, 0])
 
 
@@ -91,10 +91,10 @@ FINE = [f"fine {i},1" for i in range(1, 41)]
     [
         ("a.tsv", [*RATED, "20\t1"], RATED_BY, "a.tsv, line 21: 2 columns, and dataset.text=2"),
         ("a.tsv", [*RATED, "20\t1\t "], RATED_BY, "line 21: the text is empty"),
-        ("a.tsv", [*RATED, "20\t \ttext"], RATED_BY, "line 21: the label is empty; take the line out"),
-        ("a.tsv", ["a\t1", "b\tgood"], {**BY_NUMBER, "thresholds": [0]}, "line 2: the label 'good' is no number"),
-        ("a.tsv", ["a\t1", "b\tnan"], {**BY_NUMBER, "thresholds": [0]}, "line 2: the label 'nan' is no number"),
-        ("a.tsv", ["a\t0.1", "b\t0.2"], BY_NUMBER, "line 1: the label '0.1' is a number and no class.*thresholds"),
+        ("a.tsv", [*RATED, "20\t \ttext"], RATED_BY, "line 21: the label is empty"),
+        ("a.tsv", ["a\t1", "b\tgood"], {**BY_NUMBER, "thresholds": [0]}, "line 2: the label 'good' is not a number"),
+        ("a.tsv", ["a\t1", "b\tnan"], {**BY_NUMBER, "thresholds": [0]}, "line 2: the label 'nan' is not a number"),
+        ("a.tsv", ["a\t0.1", "b\t0.2"], BY_NUMBER, "line 1: the label '0.1' is a number, .*thresholds"),
         ("a.tsv", ["review\tlabel", "a\t1"], {}, r"dataset\.text=text: .* has the columns review, label"),
         ("a.tsv", ["a\t1", "b\t2"] * 2, {"text": 0, "label": -1}, "dataset.label=-1: must be a whole number"),
         ("a.csv", [*FINE[:8], '"open,1', *FINE[9:]], BY_NUMBER, "a.csv, line 9: 1 columns, .* over 32 lines, as a quo"),

@@ -115,4 +115,4 @@ def test_files_that_are_no_pairs_of_lines_are_refused(tmp_path, german, english,
 def test_source_of_a_missing_file_and_names_that_are_none_are_told(tmp_path):
     assert_refused("it comes from example.org/corpus", partial(read, tmp_path, origin="example.org/corpus"))
     for names in ([], 3, [3], None):
-        assert_refused(re.escape(f"dataset.train={names}: a name such as `train`"), partial(read, tmp_path, names))
+        assert_refused(re.escape(f"dataset.train={names}: must be a name"), partial(read, tmp_path, names))
