@@ -28,7 +28,7 @@ def differences_from_best(best: Values, others: Sequence[Values]) -> list[Interv
 
     Args:
         best: the sample with the best mean of all.
-        others: the others.
+        others: all other samples.
     """
     pairs = [difference(each, best) for each in others]
     errors = [each.error for each in pairs if each.error is not None]

@@ -32,7 +32,7 @@ class LossCurve(NamedTuple):
 
 
 def trailing_mean(curve: LossCurve, width: float) -> LossCurve:
-    """The mean over the last `width` steps, or as many as there are, at every step of the curve.
+    """The mean over the last `width` steps, or fewer at the beginning, at every step of the curve.
 
     It lags behind the curve by half of the width, so all curves of a comparison need the same one.
     """

@@ -135,7 +135,7 @@ def _run_of(words: Sequence[str]) -> Path | None:
         return None
     if len(words) > 1:
         other = next(word for word in words if word != runs[0])
-        raise ConfigError(f"{runs[0]} {other}: a run directory alone, whose settings are its own, or settings alone")
+        raise ConfigError(f"{runs[0]} {other}: give either a run directory, which has its own settings, or settings")
     return Path(runs[0])
 
 

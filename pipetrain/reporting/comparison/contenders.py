@@ -52,7 +52,7 @@ _OPERATION_S = 0.0005
 
 @dataclass(frozen=True)
 class Contender:
-    """A configuration, which is tuned, run with several seeds, and compared with others.
+    """A configuration that is tuned, run with several seeds, and compared.
 
     Attributes:
         words: all its settings, as words of the command line.
@@ -175,7 +175,7 @@ def _contender(words: Sequence[str], settings: Settings, axes: Mapping[str, tupl
     elif settings.optimizer.lr is not None:
         grid = Grid((around(RATE, settings.optimizer.lr), *others), extends=True)
     else:
-        raise ConfigError(f"{RATE} is not set, and there is nothing to tune around; --tune {RATE}=0.01,0.03,0.1")
+        raise ConfigError(f"{RATE} is not set, so there is nothing to tune around; use --tune {RATE}=0.01,0.03,0.1")
     job = prepare(settings, _PREFLIGHT)
     for word in itertools.chain(*axes.values()):
         prepare(composed([*words, word]), _PREFLIGHT)
@@ -205,11 +205,11 @@ def _check_comparable(settings: Settings) -> None:
     train = settings.train
     if train.target is not None:
         raise ConfigError(
-            f"train.target={as_configured(train.target)}: it would end runs early; train.target=null leaves it out, "
-            "and --target METRIC=VALUE asks for the steps to a target"
+            f"train.target={as_configured(train.target)}: would end runs early; set train.target=null, and use "
+            "--target METRIC=VALUE for the steps to a target"
         )
     if train.patience is not None:
-        raise ConfigError(f"train.patience={train.patience}: it would end runs early; train.patience=null works")
+        raise ConfigError(f"train.patience={train.patience}: would end runs early; train.patience=null works")
     if settings.eval.every_epochs == 0:
         raise ConfigError("eval.every_epochs=0: no run would be evaluated, so nothing can be compared; set it to 1")
     if settings.choices.get("partition") == "auto" and settings.profile is None:
@@ -249,13 +249,13 @@ def _tuned(word: str, given: Collection[str]) -> str:
     """
     name = _name(word)
     if "=" not in word:
-        raise ConfigError(f"--tune {word}: a setting and its values, such as {RATE}=0.003,0.01,0.03")
+        raise ConfigError(f"--tune {word}: must be a setting and its values, such as {RATE}=0.003,0.01,0.03")
     if name in given:
-        raise ConfigError(f"--tune {name}: is also among the settings; leave one of them out")
+        raise ConfigError(f"--tune {name}: is also set to a value; leave one of the two out")
     if not name.startswith(_TUNABLE):
         raise ConfigError(
-            f"--tune {name}: may change the length or the costs of a run; as a setting with these values, it makes a "
-            "configuration of each"
+            f"--tune {name}: may change the length or cost of a run; set it to these values instead, which compares a "
+            "configuration with each"
         )
     return name
 

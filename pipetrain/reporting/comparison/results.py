@@ -86,7 +86,7 @@ class Comparison:
 
     Attributes:
         folder: of its runs and files.
-        baseline: the method that others are compared with, in its first configuration.
+        baseline: the method to compare with, in its first configuration.
         target: metric and value that were asked for, if any.
         seeds: number of seeds that were asked for.
     """

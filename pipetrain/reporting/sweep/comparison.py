@@ -73,7 +73,7 @@ def collect(
 
 
 def _with_facts(run: ComparedRun, by: Sequence[str]) -> ComparedRun:
-    """The run whose commit or host is a fact that tells it from others."""
+    """The run with its commit or host among its facts, which then distinguish it."""
     return replace(run, facts={**run.facts, **{name: run.provenance[name] for name in by if name in run.provenance}})
 
 
@@ -179,9 +179,9 @@ def target_of(words: Sequence[str], *, slowdown: bool = False) -> Mapping[str, f
     for word in words:
         metric, _, value = word.partition("=")
         if metric == TRAIN_LOSS and not slowdown:
-            raise ConfigError(f"--target {word}: slowdowns alone have it as their target; name a --baseline")
+            raise ConfigError(f"--target {word}: is a target of slowdowns; name a --baseline")
         try:
             target[metric] = float(value)
         except ValueError:
-            raise ConfigError(f"--target {word}: a metric and a number, such as top1=80") from None
+            raise ConfigError(f"--target {word}: must be a metric and a number, such as top1=80") from None
     return target

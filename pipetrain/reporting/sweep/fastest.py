@@ -27,7 +27,7 @@ def fastest_first(efforts: Sequence[Values], excluded: Collection[int] = ()) -> 
 
     A row beats another if it is faster over the seeds that both have, of which a harder one may be missing elsewhere.
     The rows that beat most come first. With the same seeds everywhere, that is the order of the geometric means; rows
-    that reach the target with more of their seeds come before others.
+    that reach the target with more of their seeds come first.
     """
 
     def key(row: int) -> tuple[bool, bool, int, tuple[float, float]]:

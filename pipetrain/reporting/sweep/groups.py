@@ -189,8 +189,8 @@ def short_settings(names: Sequence[str], values: Mapping[str, Any]) -> dict[str,
 def distinguishing_settings(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     """Setting -> value for each of some runs that all differ, the method first.
 
-    These are the settings that were given on the command line of any of them and differ, and others only as far as
-    they are needed to distinguish the runs.
+    These are the differing settings that any of their command lines gave, and further ones only as far as they are
+    needed to distinguish the runs.
     """
     values = [{**run.settings, **run.facts} for run in runs]
     given = _given(runs)

@@ -132,7 +132,7 @@ def _course(panel: "Axes", name: str, axis: str, rows: "_Rows") -> None:
 def _cut(groups: Sequence[SweepGroup], courses: Sequence[Sequence[CoursePoint]]) -> float | None:
     """Highest value that is shown; None for all values.
 
-    The losses of a run that diverges would press the courses of all others onto the axis.
+    The losses of a run that diverges would flatten all other courses onto the axis.
     """
     sound = [points for group, points in zip(groups, courses, strict=True) if points and not _is_lost(group)]
     cut = 1.2 * _highest(sound or [points[:1] for points in courses])

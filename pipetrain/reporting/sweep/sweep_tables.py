@@ -111,7 +111,7 @@ def _results(compared: ComparedGroups) -> Columns:
 
 
 def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
-    """The cells of a column, with the number of runs that have a value if not all have: others are not finite, too."""
+    """The cells of a column, with the number of runs that have a finite value unless all have one."""
     found = cells(groups, name)
     counts = [(len(group.values(name)), len(group.counted)) for group in groups]
     return [f"{cell} ({n} of {m})" if 0 < n < m else cell for cell, (n, m) in zip(found, counts, strict=True)]

@@ -58,7 +58,7 @@ def _stages_and_segments(settings: Settings, planned: int | None) -> tuple[int, 
     num_stages = partition.get("stages") if planned is None else planned
     if planned is None and cuts is not None:
         if not isinstance(partition[cuts], list):
-            wrong = " is not set" if partition[cuts] == _MISSING else f"={partition[cuts]}: a list"
+            wrong = " is not set" if partition[cuts] == _MISSING else f"={partition[cuts]}: must be a list"
             raise ConfigError(f"partition.{cuts}{wrong}; e.g. partition.{cuts}=[4,7]")
         firsts = [0, *partition[cuts]]
         num_stages = len(firsts)
@@ -68,8 +68,8 @@ def _stages_and_segments(settings: Settings, planned: int | None) -> tuple[int, 
         )
     if boundaries is not None and cuts != "boundaries":
         raise ConfigError(
-            f"train.recompute_boundaries={boundaries} names layers; without the model only partition=explicit says "
-            "which stages begin with them: partition=explicit partition.boundaries=[...]"
+            f"train.recompute_boundaries={boundaries} names layers, and only partition=explicit says which stages "
+            "they begin without building the model; set partition=explicit partition.boundaries=[...]"
         )
     stage_of = {layer: r for r, layer in enumerate(firsts)}
     return num_stages, build_recompute_segments(settings.train, num_stages, stage_of)

@@ -65,7 +65,9 @@ class GivenTimes:
             speeds = _for_each("--link-bandwidth", self.link_bandwidth, links, "links", above=True)
             transmission = [size / speed for size, speed in zip(sizes, speeds, strict=True)]
         elif self.message_bytes is not None or self.link_bandwidth is not None:
-            raise ConfigError("--message-bytes and --link-bandwidth go together; --link-time alone is the time itself")
+            raise ConfigError(
+                "--message-bytes and --link-bandwidth need each other; to give the time itself, use --link-time"
+            )
         weight_gradient = self._weight_gradient(backward) if split else []
         backward = [both - w for both, w in zip(backward, weight_gradient, strict=True)] if split else backward
         return StageTimes(
@@ -79,9 +81,7 @@ class GivenTimes:
         given = _for_each("--weight-gradient-time", self.weight_gradient, len(backward), "stages", above=True)
         for part, whole in zip(given, backward, strict=True):
             if part >= whole:
-                raise ConfigError(
-                    f"--weight-gradient-time {part:g}: is a part of the backward, so below --backward-time {whole:g}"
-                )
+                raise ConfigError(f"--weight-gradient-time {part:g}: must be below --backward-time {whole:g}")
         return given
 
 

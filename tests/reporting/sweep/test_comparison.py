@@ -119,4 +119,4 @@ def test_unevaluated_target_metric_is_refused_with_known_ones(folder, capsys):
 
 def test_target_that_is_no_number_is_refused():
     assert target_of(["top1=80", "loss=.5"]) == {"top1": 80.0, "loss": 0.5}
-    assert_refused("--target top1: a metric and a number, such as top1=80", target_of, ["top1"])
+    assert_refused("--target top1: must be a metric and a number", target_of, ["top1"])

@@ -232,4 +232,4 @@ def test_report_says_slowdowns_in_all_its_files(tmp_path, capsys, monkeypatch):
 def test_training_loss_is_a_target_only_of_slowdowns(tmp_path, capsys):
     write_run(tmp_path / "a", "method=gpipe")
     assert cli.carry_out(["report", "runs", str(tmp_path), "--target", "train_loss=2"]) == 2
-    assert "--target train_loss=2: slowdowns alone" in capsys.readouterr().err
+    assert "--target train_loss=2: is a target of slowdowns" in capsys.readouterr().err

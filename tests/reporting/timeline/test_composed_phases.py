@@ -25,7 +25,7 @@ def test_boundaries_in_layers_are_segments_of_stages():
     [
         (["partition.stages=0"], r"partition.stages=0: .*at least 1"),
         ([f"partition.stages={MOST_STAGES + 1}"], rf"1 to {MOST_STAGES}"),
-        (["train.recompute_boundaries=[2]"], r"without the model only partition=explicit says"),
+        (["train.recompute_boundaries=[2]"], r"only partition=explicit says which stages"),
         (["partition=explicit"], r"partition.boundaries is not set; e.g. partition.boundaries=\[4,7\]"),
     ],
 )

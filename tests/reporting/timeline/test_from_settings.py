@@ -28,7 +28,7 @@ def test_split_backward_gives_half_of_its_time_to_weights_unless_told():
     assert (halves.backward, halves.weight_gradient) == ([1.0, 1.5], [1.0, 1.5])
     given = GivenTimes(backward=(2.0,), weight_gradient=(0.5,)).times(2, 1, split=True)
     assert (given.backward, given.weight_gradient) == ([1.5, 1.5], [0.5, 0.5])
-    with pytest.raises(ConfigError, match=r"--weight-gradient-time 2: is a part of .* below --backward-time 2"):
+    with pytest.raises(ConfigError, match=r"--weight-gradient-time 2: must be below --backward-time 2"):
         GivenTimes(weight_gradient=(2.0,)).times(2, 1, split=True)
 
 
@@ -44,7 +44,7 @@ def test_split_backward_gives_half_of_its_time_to_weights_unless_told():
         (GivenTimes(update=(-1.0,)), "--update-time -1: must be at least 0, and finite"),
         (GivenTimes(backward=(float("inf"),)), "--backward-time inf: must be above 0, and finite"),
         (GivenTimes(update=(float("nan"),)), "--update-time nan: must be at least 0, and finite"),
-        (GivenTimes(message_bytes=(1.0,)), "--message-bytes and --link-bandwidth go together"),
+        (GivenTimes(message_bytes=(1.0,)), "--message-bytes and --link-bandwidth need each other"),
         (GivenTimes(message_bytes=(1.0,), link_bandwidth=(0.0,)), "--link-bandwidth 0: must be above 0, and finite"),
     ],
 )
