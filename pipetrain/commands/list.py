@@ -70,7 +70,7 @@ def _kind(name: str) -> str:
         from pipetrain.runner.config.suggestions import did_you_mean
 
         near = did_you_mean(name, [*_GROUPS, *_GROUPS.values()]) or f"; choose from {', '.join(_GROUPS)}"
-        raise ConfigError(f"pipetrain list {name}: there is nothing of this name{near}")
+        raise ConfigError(f"pipetrain list {name}: no such list{near}")
     return kind
 
 

@@ -35,7 +35,7 @@ def test_list_has_a_row_for_every_file_of_every_group(capsys):
 
 def test_group_that_does_not_exist_is_answered_with_the_nearest(capsys):
     assert cli.carry_out(["list", "datset"]) == 2
-    error = "pipetrain list datset: there is nothing of this name; did you mean dataset or datasets?"
+    error = "pipetrain list datset: no such list; did you mean dataset or datasets?"
     assert capsys.readouterr().err == f"pipetrain: error: {error}\n"
 
 

@@ -49,7 +49,7 @@ def run(
     """
     directory, debug = RunDirectory(folder), bool(config.get("debug"))
     composition = Composition(config, choices, hydra)
-    leads = outer_launcher.leads()  # others have the working directory in place of the run's
+    leads = outer_launcher.leads()  # any other process has the working directory in place of the run's
     with interruptible() as interruption, contextlib.ExitStack() as lock:
         try:
             if leads:

@@ -113,7 +113,7 @@ def _check_comparisons(settings: Settings) -> None:
     for setting in ("train.patience", "train.target", "checkpoint.keep_best"):
         value = attrgetter(setting)(settings)
         if value is not None and not settings.eval.every_epochs:
-            raise ConfigError(f"{setting}={value}: needs evaluations, and eval.every_epochs=0; set it to 1 or more")
+            raise ConfigError(f"{setting}={value}: needs evaluations, but eval.every_epochs=0; set it to 1 or more")
 
 
 def _maps_to_numbers(target: Any) -> bool:

@@ -26,7 +26,7 @@ ENTRY_POINTS = "pipetrain.choices"
 def installed_folders() -> Mapping[Path, str]:
     """Folder of choices -> the installed package that brings it.
 
-    A package whose folder cannot be used is skipped with a warning, so that the others work.
+    A package whose folder cannot be used is skipped with a warning, so that the rest work.
     """
     folders: dict[Path, str] = {}
     found = {(entry.dist.name if entry.dist else entry.name, entry.value) for entry in entry_points(group=ENTRY_POINTS)}

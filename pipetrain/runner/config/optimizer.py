@@ -26,7 +26,7 @@ _OURS = ("torch.optim.", "pipetrain.engine.optim.", "pipetrain.zoo.optim.")
 _MOMENTUM = NumberRange(0, 1, least_too=False)
 _BETAS = ("betas", "adamw_betas")
 CONDITIONS = ("match", "max_dims")
-"""The keys of a group that say which parameters it has; all others are options."""
+"""The keys of a group that say which parameters it has; any other key is an option."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ train.patience=0
 train.min_improvement=-1
 train.min_improvement=0.5
 train.batch_size=10 train.microbatches=3 -> train.batch_size=10: must be a multiple of train.microbatches=3
+train.target=66
 train.target={}
 train.target={top1:.nan}
 train.target={top1:high}
@@ -91,6 +92,7 @@ log.to=[tensorbord]
 log.to=[wandb,3]
 log.to=[wandb,wandb]
 log.to=[cvs]
+log.every_steps=0
 log.progress_seconds=nan
 launch.hang_timeout=nan
 launch.hang_timeout=0
