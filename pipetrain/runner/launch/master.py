@@ -1,4 +1,4 @@
-"""Address and reachability of the master: the process, maybe on another machine, to which all others connect."""
+"""Address and reachability of the master: the process, maybe on another machine, to which all workers connect."""
 
 import os
 import socket

@@ -1,7 +1,7 @@
 """The monitor of a run's workers: reads their heartbeats from the store, and ends or reports silent workers.
 
 Our launcher monitors the workers that it started (`LauncherMonitor`). Under an outer launcher, such as torchrun, each
-worker monitors the others (`PeerMonitor`): the first reads the heartbeats of all, and the rest its digest of them.
+worker monitors the rest (`PeerMonitor`): the first reads the heartbeats of all, and the rest its digest of them.
 """
 
 import threading

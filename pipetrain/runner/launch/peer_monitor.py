@@ -188,7 +188,7 @@ class PeerMonitor(Monitor):
 
     @override
     def _kill(self, beat: Heartbeat) -> bool:
-        # only what the same launcher has started: the store may be open to others
+        # only what the same launcher has started: other programs may reach the store
         if not beat.is_local or not beat.born or birth_and_parent(beat.pid) != (beat.born, os.getppid()):
             return False
         with contextlib.suppress(ProcessLookupError):

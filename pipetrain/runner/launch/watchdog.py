@@ -146,7 +146,7 @@ class Watchdog:
         # The order of a round matters:
         # 1. Signals wake this thread. They come first, so that the end that they ask for is in this round's requests.
         # 2. A worker that hangs ends here, before a heartbeat makes it look alive.
-        # 3. The heartbeat, with which a worker under an outer launcher checks the others, may end it as well.
+        # 3. The heartbeat, with which a worker under an outer launcher checks the rest, may end it as well.
         # 4. Drains and reports need the whole run, and wait for nothing: a later round finds what is missing in this
         #    one. The store ends with the process that hosts it, which the launcher handles.
         while not self._closed.is_set():

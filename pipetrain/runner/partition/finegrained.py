@@ -45,8 +45,8 @@ def check_tied_units(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> No
         if len(stages) > 1:
             raise ConfigError(
                 f"partition=finegrained: layers {layers[0]} ({chain.labels[layers[0]]}) and {layers[-1]} "
-                f"({chain.labels[layers[-1]]}) share {name} and are in several stages, which no asynchronous method "
-                "can keep equal; model.untie=true makes separate weights of it"
+                f"({chain.labels[layers[-1]]}) share {name} across stages, and no asynchronous method keeps copies "
+                "equal; model.untie=true makes separate weights of it"
             )
 
 

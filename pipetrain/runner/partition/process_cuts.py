@@ -55,7 +55,7 @@ def cheapest_cuts(
     """The cuts of least cost: of all if they are few, otherwise those that `nearby_cuts` finds.
 
     Args:
-        starts: where units begin, 0 first; a cut is one of the others.
+        starts: where units begin, 0 first; a cut is any later one.
         cuts: to begin with.
         cost: of cuts; compared as tuples.
     """

@@ -44,7 +44,7 @@ _TICK_SECONDS = 0.5
 def _bar(**options: Any) -> "tqdm[Never]":
     """A bar that is removed when it is closed: on the terminal, if there is one, or in a notebook."""
     kind: type[tqdm[Never]] = tqdm
-    if "ipykernel" in sys.modules:  # else this import takes as long as all others of tqdm together
+    if "ipykernel" in sys.modules:  # else this import takes as long as the rest of tqdm
         kind = import_module("tqdm.auto").tqdm
     return kind(**options, leave=False, file=sys.stderr)
 

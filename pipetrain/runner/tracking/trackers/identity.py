@@ -14,7 +14,7 @@ PROJECT = "pipetrain"
 """The experiment or project, unless the library's environment variables name another."""
 
 MLFLOW_PARENT = ".mlflow-parent"
-"""File of a sweep with the id of its run in MLflow, the parent of the others."""
+"""File of a sweep with the id of its parent run in MLflow."""
 
 
 def stored_ids(run: RunDirectory) -> dict[str, str]:

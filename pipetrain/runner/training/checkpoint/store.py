@@ -267,7 +267,7 @@ class Selection:
             ConfigError: there is none, or it is damaged.
         """
         if self.metric is not None and not self.best:
-            raise ConfigError(f"--metric {self.metric}: goes with --best")
+            raise ConfigError(f"--metric {self.metric}: requires --best")
         if is_checkpoint(self.path) and (self.step is not None or self.best):
             flag = "--best" if self.best else f"--step {self.step}"
             raise ConfigError(f"{self.path} {flag}: this is a checkpoint already; name its run directory instead")
