@@ -7,13 +7,13 @@ from functools import cache, partial
 from papers.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
 from papers.field_map import HYBRIDS, FieldMap, Reading, reading_of
 from papers.lines import Line, depths_of, table
+from papers.presets import IN_CHECKOUT, composed, preset
 from papers.results import STEPS_TO_LOSS
 from papers.targets import ReproductionTarget
 from pipetrain.engine.models.weight_units import weight_units
 from pipetrain.reporting.seed_statistics import Interval, Values
 from pipetrain.reporting.sweep.slowdown import ratio_cell
 from pipetrain.runner.config.choices import choice_of
-from pipetrain.runner.config.composition import composed
 from pipetrain.runner.terminal.text_table import counted, markdown_table
 from pipetrain.runner.training.components.data import build_dataset
 from pipetrain.runner.training.components.model import build_model
@@ -160,11 +160,12 @@ def _over_no_delay(line: Line, delay: int) -> str:
 def _trained(found: FieldMap) -> str:
     """The network and the data, and every setting that is not the preset's."""
     target = found.target
-    preset = choice_of("experiment", target.experiment).summary.partition(":")[0]
+    network = preset(target.experiment).summary.partition(":")[0]
     changed = f" Changed for the {target.scale} scale: `{' '.join(target.settings)}`." if target.settings else ""
     data = ", ".join(f"`{name}`: {choice_of('dataset', name).summary}" for name in found.dataset.split(", "))
     count = f"{weights(target)} of its weights can be on a stage of their own"
-    return f"`experiment={target.experiment}`: {preset}.{changed} Trained on {data}. {count}."
+    named = f"--config-dir {IN_CHECKOUT} experiment={target.experiment}"
+    return f"`{named}`: {network}.{changed} Trained on {data}. {count}."
 
 
 def _measured(found: FieldMap) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from papers.judgement import companions
 from papers.paper import Paper, Tables
+from papers.presets import preset
 from papers.results import Measured, MeasuredGroup, Results, untimed
 from papers.targets import SMALL, ReproductionTarget
 from pipetrain.engine.files.strict_json import number
@@ -69,9 +70,9 @@ def figure_of(paper: Paper, parts: Sequence[Measured]) -> str:
 
 
 def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measured]) -> Iterator[Block]:
-    preset = choice_of("experiment", f"{paper.name}/{parts[0].experiment}")
-    yield [f"### {preset.summary}"]
-    yield [f"{preset.remarks['paper']}. {_made(paper, parts)}"]
+    made = preset(f"{paper.name}/{parts[0].experiment}")
+    yield [f"### {made.summary}"]
+    yield [f"{made.remarks['paper']}. {_made(paper, parts)}"]
     if parts[0].scale == SMALL:
         yield [_changed(parts[0])]
     metric = parts[0].metric

@@ -6,9 +6,9 @@ from papers.claims import NOT_TESTED, UNDECIDED, Verdict
 from papers.judgement import companions
 from papers.measured_section import measured_section
 from papers.paper import Agreement, Comparison, Paper, Row, Tables, shown
+from papers.presets import choices_in, preset, presets
 from papers.results import Measured, Results
-from papers.targets import FULL, SMALL, has_small_scale, presets, targets_of
-from pipetrain.runner.config.choices import choice_of, group_overrides_of
+from papers.targets import FULL, SMALL, has_small_scale, targets_of
 from pipetrain.runner.terminal.text_table import counted, markdown_table
 
 
@@ -58,7 +58,7 @@ def _samples(paper: str, measured: Measured) -> float | None:
     """Number of training samples: the limit, or computed from steps and epochs; None if minibatches vary in size."""
     if limit := measured.changed("dataset.limit"):
         return float(limit)
-    own = choice_of("experiment", f"{paper}/{measured.experiment}").content.get("train", {}).get("batch_size")
+    own = preset(f"{paper}/{measured.experiment}").content.get("train", {}).get("batch_size")
     batch = measured.changed("train.batch_size") or own
     means = measured.groups[0].means if measured.groups else {}
     if not batch or "," in str(batch) or "steps" not in means or not means.get("epochs"):
@@ -68,7 +68,7 @@ def _samples(paper: str, measured: Measured) -> float | None:
 
 def _of(paper: str, measured: Measured) -> dict[str, str]:
     """The choices that the preset brings."""
-    return dict(group_overrides_of("experiment", f"{paper}/{measured.experiment}"))
+    return dict(choices_in(f"{paper}/{measured.experiment}"))
 
 
 def _spread(values: Sequence[float], noun: str) -> str:
@@ -181,7 +181,7 @@ def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
         full: True if there is no small scale, or it cannot decide.
     """
     targets = targets_of(experiment, FULL)
-    costs = "; ".join(dict.fromkeys(choice_of("experiment", each.experiment).remarks["cost"] for each in targets))
+    costs = "; ".join(dict.fromkeys(preset(each.experiment).remarks["cost"] for each in targets))
     command = f"python -m papers reproduce {experiment}"
     if full:
         return f"`{command} --scale full`, {costs}; the small scale cannot decide this"

@@ -9,11 +9,11 @@ from types import FrameType
 
 from papers.compared import is_kept, keep_comparison
 from papers.computed import computed_part
+from papers.presets import preset
 from papers.results import has_every_run, keep_results
-from papers.targets import SweepRound, command_of, full_name, presets_of, rounds_of, targets_of
+from papers.targets import SweepRound, command_of, full_name, presets_of, rounds_of, targets_of, with_presets
 from pipetrain.engine.errors import ExitCode
 from pipetrain.engine.files import strict_json
-from pipetrain.runner.config.choices import choice_of
 from pipetrain.runner.launch.signals import handled_by
 from pipetrain.runner.terminal.output_folder import check_writable
 from pipetrain.runner.tracking.files import new_folder, write_whole
@@ -55,7 +55,7 @@ def reproduce(options: argparse.Namespace) -> ExitCode:
     if options.list:
         for each in rounds:
             kept = _kept_before(each, options)
-            print(f"# {kept}" if kept else command_of(each.words(options.outputs)))
+            print(f"# {kept}" if kept else command_of(with_presets(each.words(options.outputs))))
         return ExitCode.COMPLETED
     for folder in (options.output, options.outputs):
         check_writable(str(folder), folder)
@@ -90,7 +90,7 @@ def _set_aside(this: SweepRound, outputs: Path) -> Path | None:
     Settings change with the preset, or with its small scale.
     """
     runs = this.runs(outputs)
-    settings = [this.words(Path("DIR")), choice_of("experiment", this.target.experiment).content]
+    settings = [this.words(Path("DIR")), preset(this.target.experiment).content]
     made, marker = strict_json.dumps(settings) + "\n", runs / "settings.json"
     if owner_of(runs) is not None:
         return None  # the command says who uses the folder
@@ -109,7 +109,7 @@ def _run(this: SweepRound, options: argparse.Namespace) -> ExitCode:
     if kept := _kept_before(this, options):
         print(kept)
         return ExitCode.COMPLETED
-    target, words = this.target, this.words(options.outputs)
+    target, words = this.target, with_presets(this.words(options.outputs))
     # what is kept of a target is collected from all of its sweeps
     same = [this] if this.compares else [each for each in target.rounds if not each.compares]
     for each in same:

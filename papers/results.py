@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from papers.targets import FULL, SMALL, ReproductionTarget, command_of, has_small_scale
+from papers.presets import IN_CHECKOUT, composition, preset
+from papers.targets import FULL, SMALL, ReproductionTarget, command_of, has_small_scale, with_presets, words_of
 from pipetrain.commands.run.sweep import number_of_runs
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.files import strict_json
@@ -20,8 +21,6 @@ from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.reporting.sweep.comparison import collect, ranked
 from pipetrain.reporting.sweep.groups import SweepGroup
 from pipetrain.reporting.sweep.slowdown import STEPS, Slowdown, baseline_of, slowdowns
-from pipetrain.runner.config.choices import choice_of
-from pipetrain.runner.config.composition import Composition
 from pipetrain.runner.terminal.text_table import csv_table
 from pipetrain.runner.tracking.files import write_whole
 
@@ -264,7 +263,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     if found.skipped:
         damaged = found.skipped[0]
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
-    remarks = choice_of("experiment", target.experiment).remarks
+    remarks = preset(target.experiment).remarks
     compared = ranked(found, remarks.get("metric"))
     made = made_with(target.words(Path("DIR")), runs, compared.groups) | {"timed": timed}
     groups = [
@@ -313,7 +312,7 @@ def has_every_run(target: ReproductionTarget, folder: Path) -> bool:
     """
     if not made_by(target.words(Path("DIR")), folder):
         return False
-    params = Composition.of([f"experiment={target.experiment}"]).hydra.sweeper.params
+    params = composition([f"experiment={target.experiment}"]).hydra.sweeper.params
     sweeps = [each.words(Path("DIR"))[2:] for each in target.rounds if not each.compares]
     planned = sum(number_of_runs(words, params) or 0 for words in sweeps)
     return len(ended_runs([folder / "runs.csv"])) == planned
@@ -327,7 +326,7 @@ def made_of(folder: Path) -> Mapping[str, Any]:
 
 def made_by(words: Sequence[str], folder: Path) -> bool:
     """True if what is kept in a folder is from this command, and so from the settings of today."""
-    return made_of(folder).get("command") == command_of(words)
+    return words_of(made_of(folder).get("command", "")) == list(words)
 
 
 def without_repeats(group: SweepGroup) -> list[ComparedRun]:
@@ -346,7 +345,7 @@ def steps_to_loss(
         groups: its groups.
         known: column -> the loss, if the baseline is not among the groups; with no entries, nothing is known.
     """
-    remarks = choice_of("experiment", target.experiment).remarks
+    remarks = preset(target.experiment).remarks
     completed = [number for number, group in enumerate(groups) if group.completed]
     if "slowdown" not in remarks or not completed or known == {}:
         return {}
@@ -410,7 +409,7 @@ def made_with(words: Sequence[str], runs: Path, groups: Sequence[SweepGroup]) ->
     """The command, versions, machine kind, seeds and time; neither names of machines nor folders of runs."""
     every = [run for group in groups for run in group.runs]
     return {
-        "command": command_of(words),
+        "command": command_of(with_presets(words, IN_CHECKOUT)),
         "seeds": sorted({run.settings["seed"] for run in every if "seed" in run.settings}),
         "runs": len(every),
         "wall_s": sum(run.numbers.get("wall_s", 0.0) for run in every),

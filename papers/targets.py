@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from papers.presets import FOLDER, IN_CHECKOUT, preset, presets
 from pipetrain.engine.errors import ConfigError
-from pipetrain.runner.config.choices import choice_of, names_of
+from pipetrain.engine.failure import relative_to_cwd
 
 FULL, SMALL = "full", "small"
 EVERY_PAPER = "papers"
@@ -16,6 +17,7 @@ EVERY_PAPER = "papers"
 _NUMBER = r"(?:\d+|[IVX]+)\b(?:\(\w\))?"
 _PARTS = re.compile(rf"\b(table|fig)s?\.? ({_NUMBER}(?:(?:, | and | to ){_NUMBER})*)")
 _ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5", "VI": "6", "VII": "7", "VIII": "8"}
+_CONFIG_DIR = "--config-dir"
 _COMPARE = "compare"
 """The first word of a round that is a `pipetrain compare`."""
 
@@ -37,12 +39,12 @@ class ReproductionTarget:
         """The words of the command line in addition to the preset."""
         if self.scale == FULL:
             return []
-        return shlex.split(choice_of("experiment", self.experiment).remarks["small"])
+        return shlex.split(preset(self.experiment).remarks["small"])
 
     @property
     def minutes(self) -> float:
         """Estimated minutes of the small scale on two idle cores; infinite if there is none."""
-        return float(choice_of("experiment", self.experiment).remarks.get("minutes", math.inf))
+        return float(preset(self.experiment).remarks.get("minutes", math.inf))
 
     @property
     def rounds(self) -> list["SweepRound"]:
@@ -50,7 +52,7 @@ class ReproductionTarget:
 
         A part that begins with a scale belongs to that one alone.
         """
-        remark = choice_of("experiment", self.experiment).remarks.get("rounds", "")
+        remark = preset(self.experiment).remarks.get("rounds", "")
         whole = self.scale == FULL and not remark.startswith(_COMPARE)
         parts = list(enumerate(map(shlex.split, [""] if whole else remark.split("|")), start=1))
         own = [(number, words[1:] if words[:1] == [self.scale] else words) for number, words in parts]
@@ -118,9 +120,25 @@ class SweepRound:
         return {name: value for name, _, value in pairs}
 
 
+def with_presets(words: Sequence[str], folder: str | None = None) -> list[str]:
+    """The words of a command, and behind the first the folder of the presets.
+
+    Args:
+        words: without `pipetrain`.
+        folder: how the folder is named; by default as from the working directory.
+    """
+    return [words[0], _CONFIG_DIR, folder or relative_to_cwd(FOLDER), *words[1:]]
+
+
 def command_of(words: Sequence[str]) -> str:
     """The words of a command as a line for a shell."""
     return shlex.join(["pipetrain", *words])
+
+
+def words_of(command: str) -> list[str]:
+    """The words of such a line, without the folder of the presets, which older results do not name."""
+    words = shlex.split(command)[1:]
+    return [*words[:1], *words[3:]] if words[1:2] == [_CONFIG_DIR] else words
 
 
 def rounds_of(targets: Sequence[ReproductionTarget]) -> list[SweepRound]:
@@ -146,7 +164,8 @@ def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
         raise ConfigError(f"--scale {scale}: {SMALL} or {FULL}")
     found = presets_of(name)
     if not found:
-        raise ConfigError(f"reproduce {name}: no experiment of that name; pipetrain list experiments shows them")
+        listed = f"pipetrain list experiments {_CONFIG_DIR} {IN_CHECKOUT}"
+        raise ConfigError(f"reproduce {name}: no experiment of that name; {listed} shows them")
     there = [each for each in found if scale == FULL or has_small_scale(each)]
     if not there:
         raise ConfigError(f"reproduce {name} --scale {SMALL}: it has no small scale; use --scale {FULL}")
@@ -155,7 +174,7 @@ def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
 
 def has_small_scale(experiment: str) -> bool:
     """True if a preset has a small scale. It has none where that would repeat another's, or could show nothing."""
-    return "small" in choice_of("experiment", experiment).remarks
+    return "small" in preset(experiment).remarks
 
 
 def presets_of(name: str) -> list[str]:
@@ -183,7 +202,7 @@ def parts_of(source: str) -> set[str]:
 def _shows(experiment: str, wanted: str) -> bool:
     """True if the table or figure is one that the preset says it belongs to, under another name."""
     paper, _, part = wanted.partition("/")
-    return experiment.startswith(f"{paper}/") and part in parts_of(choice_of("experiment", experiment).remarks["paper"])
+    return experiment.startswith(f"{paper}/") and part in parts_of(preset(experiment).remarks["paper"])
 
 
 def _is_of(experiment: str, wanted: str) -> bool:
@@ -205,8 +224,3 @@ def _first_of(target: ReproductionTarget, targets: Sequence[ReproductionTarget])
     """The experiment that a target belongs to: the shortest name that is its own, or its beginning before a `_`."""
     own = f"{target.experiment}_"
     return min((each.experiment for each in targets if own.startswith(f"{each.experiment}_")), key=len)
-
-
-def presets() -> Sequence[str]:
-    """The presets of the papers' experiments, of the map of the field and of the slowdowns."""
-    return [name for name in names_of("experiment") if "/" in name]

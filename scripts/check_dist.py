@@ -22,7 +22,7 @@ SDIST_FILES = {
 """What the sdist has of the repository in addition to the package and its choices."""
 COMMANDS = (
     "python -c 'import pipetrain.engine'",
-    "pipetrain list models",
+    "pipetrain list",
     "pipetrain run experiment=demo model=lenet5 executor=simulated dataset.limit=64 train.epochs=1",
 )
 

@@ -56,6 +56,15 @@ def test_wheel_has_the_choices_in_the_package():
     }  # fmt: skip
 
 
+def test_distributions_have_no_presets_of_papers():
+    packed = PYPROJECT["tool"]["hatch"]["build"]["targets"]
+    assert not [path for path in packed["sdist"]["include"] if path.startswith("/papers")]
+    assert packed["wheel"]["packages"] == ["pipetrain"]
+    assert sorted(path.stem for path in (ROOT / "conf" / "experiment").rglob("*.yaml")) == [
+        "comparison", "demo", "multi30k",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("found", "reason"),
     [

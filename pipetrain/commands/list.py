@@ -88,7 +88,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         print(json.dumps(listed[kinds[0]] if len(kinds) == 1 else listed, indent=2))
         return ExitCode.COMPLETED
     for kind, found in listed.items():
-        print(*map(_folded, _lines(found, None if options.kind else kind)), sep="\n")
+        lines = _lines(found, None if options.kind else kind)
+        if kind == "experiments" and options.config_dir is None:
+            lines.append("  " * (not options.kind) + _of_papers())
+        print(*map(_folded, lines), sep="\n")
     return ExitCode.COMPLETED
 
 
@@ -98,6 +101,17 @@ def _lines(listed: Sequence[dict[str, Any]], head: str | None) -> list[str]:
     if head is not None:
         return [f"{head}:", *(f"  {line}" for line in lines)]
     return [text for row, line in zip(listed, lines, strict=True) for text in (line, *_details(row))]
+
+
+def _of_papers() -> str:
+    """A line that says where the presets of papers are."""
+    from pipetrain.engine.failure import relative_to_cwd
+    from pipetrain.runner.config.choices import papers_folder
+
+    folder = papers_folder()
+    if folder is None:
+        return "Those of papers are in papers/conf of a checkout of pipetrain, a folder for --config-dir."
+    return f"Those of papers: pipetrain list experiments --config-dir {relative_to_cwd(folder)}"
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -135,7 +149,7 @@ def _details(row: dict[str, Any]) -> Iterator[str]:
 
 
 def rows(kind: str, *, sizes: bool, folder: Path | None = None) -> list[dict[str, Any]]:
-    """Description of each choice; of those in the user's `folder` the name and the summary.
+    """Description of each choice; of those in the user's `folder` the name and the summary, and all of experiments.
 
     Returns:
         `name` and `summary` of each, and the `package` that brings it if it is not pipetrain; of a data set its `task`;
@@ -156,7 +170,10 @@ def rows(kind: str, *, sizes: bool, folder: Path | None = None) -> list[dict[str
                 row |= _sizes(choice.name, built)
         listed.append(row)
     own = [choice_of(group, name, folder) for name in names_of(group, folder)] if folder is not None else []
-    return listed + [{"name": choice.name, "summary": choice.summary} for choice in own]
+    described = kind == "experiments"
+    return listed + [
+        {"name": each.name, "summary": each.summary, **(_description(kind, each) if described else {})} for each in own
+    ]
 
 
 def _description(kind: str, choice: "Choice") -> Mapping[str, str | None]:

@@ -10,6 +10,7 @@ from support.quick_cases import every
 
 from pipetrain import cli
 from pipetrain.commands.completion import SCRIPTS
+from pipetrain.runner.config.choices import papers_folder
 
 _FUNCTION = f'pipetrain() {{ {sys.executable} -m pipetrain "$@"; }}'
 
@@ -52,8 +53,9 @@ def offered(capsys, line):
                 "pipetrain run train.precision=",
                 ["train.precision=bf16 ", "train.precision=fp16 ", "train.precision=fp32 "],
             ),
-            ("pipetrain run experiment=pipeo", ["experiment=pipeoptim/"]),
-            ("pipetrain run experiment=map/tr", ["experiment=map/transformer "]),
+            ("pipetrain run experiment=multi", ["experiment=multi30k "]),
+            (f"pipetrain run -cd {papers_folder()} experiment=pipeo", ["experiment=pipeoptim/"]),
+            (f"pipetrain run -cd {papers_folder()} experiment=map/tr", ["experiment=map/transformer "]),
         ],
     ),
 )
@@ -66,7 +68,7 @@ def test_choices_in_a_folder_of_ones_own_are_offered(tmp_path, capsys, flag):
     (tmp_path / "experiment" / "mine").mkdir(parents=True)
     (tmp_path / "experiment" / "mine" / "letters.yaml").write_text("# @package _global_\n")
     line = f"pipetrain run {flag.format(tmp_path)}experiment=m"
-    assert offered(capsys, line) == ["experiment=map/", "experiment=mine/", "experiment=multi30k "]
+    assert offered(capsys, line) == ["experiment=mine/", "experiment=multi30k "]
     assert offered(capsys, f"{line}ine/") == ["experiment=mine/letters "]
     assert offered(capsys, f"{line}ine/letters partition.st") == ["partition.stages="]
 

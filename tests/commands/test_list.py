@@ -9,6 +9,7 @@ import pytest
 from support.cli import environment
 
 from pipetrain import cli
+from pipetrain.runner.config.choices import papers_folder
 from pipetrain.runner.config.reference import groups
 from pipetrain.runner.config.schema import config_dir
 
@@ -53,13 +54,27 @@ def test_models_are_listed_with_task_dataset_and_paper_settings(capsys, monkeypa
 
 
 def test_experiments_are_listed_with_place_in_paper_and_cost(capsys):
-    assert cli.carry_out(["list", "experiments"]) == 0
+    assert cli.carry_out(["list", "experiments", "--config-dir", str(papers_folder())]) == 0
     lines = capsys.readouterr().out.splitlines()
     details = {line.split()[0]: text.strip() for line, text in pairwise(lines) if text.startswith("    ")}
     assert details["zhang/table5_resnet56"] == (
         "Zhang & Abdelrahman, table 5; app. B; 3 runs of about 2 h on 2 GPUs; the small scale 8 min on two cores"
     )
     assert details["zhang/table6_resnet56"] == "Zhang & Abdelrahman, table 6; app. B; 3 runs of about 3 h on 2 GPUs"
+    rows = {row["name"]: row for row in listed(capsys, "experiments", "--config-dir", str(papers_folder()))}
+    assert rows["zhang/table5_resnet56"]["minutes"] == "8"
+
+
+def test_own_experiments_are_listed_with_where_those_of_papers_are(capsys, monkeypatch):
+    monkeypatch.chdir(papers_folder().parents[1])
+    for words in (["experiments"], []):
+        assert cli.carry_out(["list", *words]) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last.strip() == "Those of papers: pipetrain list experiments --config-dir papers/conf"
+    assert [row["name"] for row in listed(capsys, "experiments")] == ["comparison", "demo", "multi30k"]
+    monkeypatch.setattr("pipetrain.runner.config.choices.papers_folder", lambda: None)
+    assert cli.carry_out(["list", "experiments"]) == 0
+    assert "papers/conf of a checkout" in capsys.readouterr().out.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ import pytest
 from papers.field_map import HYBRIDS, NETWORKS, Reading, maps_of, reading_of
 from papers.field_map_page import page, weights
 from papers.lines import draw
+from papers.presets import composed
 from papers.targets import SMALL, ReproductionTarget, command_of
 from pipetrain.reporting.seed_statistics import Interval
-from pipetrain.runner.config.composition import composed
 
 COLUMNS = (
     "method", "partition.stages", "method.delay", "optimizer.lr", "seed", "status", "loss", "loss_steps", "dataset",

@@ -16,6 +16,7 @@ from support.stored_runs import write_run
 from papers import reproduce
 from papers.cli import PROGRAM
 from papers.compared import compared_runs
+from papers.presets import FOLDER
 from papers.reproduce import carried_out
 from papers.results import keep_results
 from papers.targets import ReproductionTarget, SweepRound
@@ -24,6 +25,7 @@ from pipetrain.engine.errors import ExitCode
 from pipetrain.runner.tracking.run_lock import locked
 
 LENET5, SOAP = (ReproductionTarget(name, "small") for name in ("zhang/table2_lenet5_baseline", "slowdown/soap"))
+PRESETS = "--config-dir papers/conf"
 CHILD = """
 import os, pathlib, signal, sys, time
 signal.signal(signal.{name}, lambda *_: sys.exit(75))
@@ -88,7 +90,7 @@ def test_list_prints_the_commands_and_runs_none(tmp_path, monkeypatch, capsys):
     assert cli.carry_out(["reproduce", "zhang/table2_lenet5", "--list"], PROGRAM) == 0
     assert cli.carry_out(["reproduce", "pipedream/fig15", "--list"], PROGRAM) == 0
     first, second, computed = capsys.readouterr().out.splitlines()
-    assert first.startswith("pipetrain run --multirun experiment=zhang/table2_lenet5 dataset=fashion_mnist_mini ")
+    assert first.startswith(f"pipetrain run --config-dir {FOLDER} --multirun experiment=zhang/table2_lenet5 dataset=")
     assert second.endswith("hydra.sweep.dir=outputs/reproduce/zhang/table2_lenet5_baseline/small resume=auto")
     assert computed == "# pipedream/fig15: needs no training"
     assert not list(tmp_path.iterdir())
@@ -266,7 +268,7 @@ def test_rounds_that_compare_are_kept_and_not_repeated(tmp_path, monkeypatch, ca
     assert all(row["loss"] and row["loss_steps"] for row in rows[:2])
     first, second = (json.loads((results / f"round-{number}" / "made.json").read_text()) for number in (1, 2))
     assert first["targets"] == second["targets"]
-    assert first["command"].startswith("pipetrain compare experiment=slowdown/soap model.layers=1 ")
+    assert first["command"].startswith(f"pipetrain compare {PRESETS} experiment=slowdown/soap model.layers=1 ")
     assert "seed=" not in first["command"]
     assert f"lr={rows[-1]['optimizer.lr']} |" in (results / "round-2" / "comparison.md").read_text()
     shutil.rmtree(tmp_path / "runs")
@@ -289,6 +291,6 @@ def test_second_call_trains_nothing_and_keeps_numbers(tmp_path, monkeypatch):
     assert kept[0] == kept[1]
     made = json.loads((folder / "made.json").read_text())
     assert made["seeds"] == [0, 1]
-    assert made["command"].startswith(f"pipetrain run --multirun experiment={LENET5.experiment}")
+    assert made["command"].startswith(f"pipetrain run {PRESETS} --multirun experiment={LENET5.experiment}")
     assert made["made_with"]["torch_version"]
     assert (folder / "sweep.json").is_file()

@@ -10,6 +10,7 @@ from support.equal_bits import PARTS
 
 from papers.computed import computed_part
 from papers.paper import read_tables
+from papers.presets import FOLDER, composed, preset, presets
 from papers.publications import PAPERS
 from papers.targets import (
     FULL,
@@ -17,15 +18,12 @@ from papers.targets import (
     ReproductionTarget,
     has_small_scale,
     parts_of,
-    presets,
     presets_of,
     rounds_of,
     targets_of,
 )
 from pipetrain.engine.errors import ConfigError
-from pipetrain.runner.config.choices import choice_of
-from pipetrain.runner.config.composition import combinations, composed
-from pipetrain.runner.config.schema import config_dir
+from pipetrain.runner.config.composition import combinations
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.preflight import prepare
 
@@ -76,7 +74,7 @@ def test_recomputation_in_segments_of_stages_in_layers_can_be_run(tmp_path):
 def test_every_preset_names_its_place_in_the_paper_and_its_cost():
     assert {name.partition("/")[0] for name in presets()} == PAPERS.keys() | {"map", "slowdown"}
     for name in presets():
-        remarks = choice_of("experiment", name).remarks
+        remarks = preset(name).remarks
         assert remarks.keys() >= {"paper", "cost"}, name
         assert ("minutes" in remarks) == has_small_scale(name), name
         assert not has_small_scale(name) or int(remarks["minutes"]) > 0, name
@@ -138,14 +136,14 @@ def test_full_scale_is_the_preset_alone(tmp_path):
 def test_experiment_sweeps_have_each_allowed_method_once():
     methods: dict[str, list[str]] = {}
     for name in presets():
-        preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
-        if "hydra" not in preset:
+        content = OmegaConf.load(FOLDER / "experiment" / f"{name}.yaml")
+        if "hydra" not in content:
             continue
-        swept = [each for each in str(preset.hydra.sweeper.params.get("method", "")).split(",") if each]
-        chosen = [item["override /method"] for item in preset.defaults if "override /method" in item]
-        methods[name] = [] if "phases" in preset else swept or chosen
+        swept = [each for each in str(content.hydra.sweeper.params.get("method", "")).split(",") if each]
+        chosen = [item["override /method"] for item in content.defaults if "override /method" in item]
+        methods[name] = [] if "phases" in content else swept or chosen
         if "pipedream_2bw" in methods[name]:
-            assert preset.train.microbatches >= preset.partition.stages, name
+            assert content.train.microbatches >= content.partition.stages, name
         first = name.rpartition("_")[0]
         assert not set(methods.get(first, ())) & set(methods[name]), name
 
@@ -153,14 +151,14 @@ def test_experiment_sweeps_have_each_allowed_method_once():
 @pytest.mark.slow
 def test_cost_of_every_preset_counts_its_runs():
     for name in presets():
-        preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
-        if "hydra" in preset:
-            swept = [f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()]
+        content = OmegaConf.load(FOLDER / "experiment" / f"{name}.yaml")
+        if "hydra" in content:
+            swept = [f"{key}={value}" for key, value in content.hydra.sweeper.params.items()]
             runs = len(list(combinations(swept)))
         else:
             rounds = ReproductionTarget(name, FULL).rounds
             runs = 5 * sum(len(list(combinations([f"{k}={v}" for k, v in each.given.items()]))) for each in rounds)
-        assert choice_of("experiment", name).remarks["cost"].split()[0] == str(runs), name
+        assert preset(name).remarks["cost"].split()[0] == str(runs), name
 
 
 def test_first_rounds_come_first_and_have_folders_of_their_own(tmp_path):

@@ -64,10 +64,15 @@ def _homes(folder: Path | None) -> list[Path]:
     return [config_dir(), *installed_folders()] if folder is None else [folder]
 
 
-def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
-    """Group -> choice of a run: as `asked` for, else from experiment, model and method, else the default."""
+def choices_of_run(asked: Mapping[str, str], folder: Path | None = None) -> dict[str, str]:
+    """Group -> choice of a run: as `asked` for, else from experiment, model and method, else the default.
+
+    Args:
+        asked: group -> choice on the command line.
+        folder: where the experiment is, if not among pipetrain's or an installed package's.
+    """
     defaults = _default_choices()
-    given = {**group_overrides_of("experiment", asked.get("experiment", "")), **asked}
+    given = {**group_overrides_of("experiment", asked.get("experiment", ""), folder), **asked}
     for group in ("model", "method"):
         defaults |= group_overrides_of(group, given.get(group, defaults[group]))
     return {**defaults, **{group: name for group, name in given.items() if group in defaults}}
@@ -79,11 +84,11 @@ def _default_choices() -> dict[str, str]:
     return {group: str(name) for group, name in named if name is not None and "@" not in group}
 
 
-def group_overrides_of(group: str, name: str) -> dict[str, str]:
-    """Choices of other groups that a choice makes, by its overrides of the defaults list."""
-    if name not in names_of(group):
+def group_overrides_of(group: str, name: str, folder: Path | None = None) -> dict[str, str]:
+    """Choices of other groups that a choice makes, by its overrides of the defaults list; `folder`: see `choice_of`."""
+    if name not in names_of(group, folder):
         return {}
-    entries = _content(file_of(group, name)).get("defaults", [])
+    entries = _content(file_of(group, name, folder)).get("defaults", [])
     found = [(_BRINGS.match(str(key)), choice) for entry in entries for key, choice in entry.items()]
     return {match[1]: str(choice) for match, choice in found if match}
 
@@ -131,6 +136,12 @@ def all_names(group: str, folder: Path | None = None) -> set[str]:
     """The same with `custom`, and unsorted."""
     homes = [home / group for home in _homes(folder)]
     return {path.relative_to(home).with_suffix("").as_posix() for home in homes for path in home.rglob("*.yaml")}
+
+
+def papers_folder() -> Path | None:
+    """The folder with the presets of papers, which only a checkout has; None elsewhere."""
+    folder = config_dir().parent / "papers" / "conf"
+    return folder if folder.is_dir() else None
 
 
 def check_own_folder(folder: Path) -> None:

@@ -1,16 +1,18 @@
 """Errors of Hydra, OmegaConf and the YAML reader, shortened to one line that names the setting."""
 
 import re
+from collections.abc import Sequence
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import MISSING
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
-from pipetrain.runner.config.choices import names_of
+from pipetrain.engine.failure import relative_to_cwd
+from pipetrain.runner.config.choices import names_of, papers_folder
 from pipetrain.runner.config.reference import groups, settings_of_choice
 from pipetrain.runner.config.schema import TARGET
-from pipetrain.runner.config.suggestions import did_you_mean, unknown_choice, unknown_setting
+from pipetrain.runner.config.suggestions import did_you_mean, nearest_names, unknown_choice, unknown_setting
 
 CONFIGURATION_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
 _UNKNOWN = (
@@ -55,12 +57,21 @@ def _wanted(name: str) -> str:
 def _missing_choice(error: MissingConfigException) -> str:
     group, _, name = str(error.missing_cfg_file).rpartition("/")
     if group.partition("/")[0] == "experiment":  # a preset may be in a folder
-        name = str(error.missing_cfg_file).removeprefix("experiment/")
-        near = did_you_mean(name, [*names_of("experiment"), *(error.options or ())])
-        return f"experiment={name}: no such experiment{near or '; `pipetrain list experiments` describes all'}"
+        return _missing_preset(str(error.missing_cfg_file).removeprefix("experiment/"), error.options or ())
     if group == "partition" and name.isdigit():
         return f"{group}={name}: no such {group}; did you mean {group}.stages={name}?"
     return f"{group}={name}: {unknown_choice(group, name, [each for each in error.options or () if each])}"
+
+
+def _missing_preset(name: str, options: Sequence[str]) -> str:
+    """The message for a preset that is not found, among whose neighbors in its folder the `options` are."""
+    inside = name.rpartition("/")[0]
+    near = did_you_mean(name, [*names_of("experiment"), *(f"{inside}/{each}".lstrip("/") for each in options)])
+    if not near and (folder := papers_folder()) is not None:
+        known = names_of("experiment", folder)
+        like = [name] if name in known else nearest_names(name, known)
+        near = f"; did you mean --config-dir {relative_to_cwd(folder)} experiment={like[0]}?" if like else ""
+    return f"experiment={name}: no such experiment{near or '; `pipetrain list experiments` describes all'}"
 
 
 def _shortened(error: BaseException) -> str:

@@ -88,10 +88,10 @@ def settings_beside(group: str, name: str) -> Iterator[Setting]:
             yield Setting(f"{section}.{key}", value, comments.get(key, ""))
 
 
-def settings_of_preset(name: str) -> Iterator[Setting]:
-    """The settings that an experiment changes, each with the comment of its line."""
-    comments = _comments(file_of("experiment", name))
-    content = choice_of("experiment", name).content
+def settings_of_preset(name: str, folder: Path | None = None) -> Iterator[Setting]:
+    """The settings that an experiment changes, each with the comment of its line; `folder`: see `choice_of`."""
+    comments = _comments(file_of("experiment", name, folder))
+    content = choice_of("experiment", name, folder).content
     for setting, value in leaves({key: value for key, value in content.items() if key not in ("defaults", "hydra")}):
         yield Setting(setting, value, comments.get(setting.rpartition(".")[2], ""))
 

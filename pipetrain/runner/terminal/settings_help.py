@@ -31,7 +31,9 @@ def settings_help(words: Sequence[str], folder: Path | None = None) -> Iterator[
         folder: the user's own configuration files, in addition to pipetrain's.
     """
     asked = {match[1]: match[2] for word in words if (match := _CHOICE.fullmatch(word))}
-    chosen = choices_of_run(asked)
+    preset = asked.get("experiment", "")
+    home = None if folder is None or preset in names_of("experiment") else folder
+    chosen = choices_of_run(asked, home)
     yield "GROUP=CHOICE chooses one of each group; `pipetrain list` describes them:"
     for group, meaning in groups().items():
         default = f" Here: {chosen[group]}." if group in chosen else ""
@@ -45,19 +47,19 @@ def settings_help(words: Sequence[str], folder: Path | None = None) -> Iterator[
         if name in names_of(group):
             settings = [*settings_of_choice(group, name, chosen["model"]), *settings_beside(group, name)]
             yield from ("", f"  {group}={name}", *_settings(settings)) if settings else ()
-    if (preset := asked.get("experiment", "")) in names_of("experiment"):
-        yield from ("", f"  experiment={preset}, in place of those above", *_settings(settings_of_preset(preset)))
+    if preset in names_of("experiment", home):
+        yield from ("", f"  experiment={preset}, in place of those above", *_settings(settings_of_preset(preset, home)))
 
 
 def _names(group: str, folder: Path | None) -> list[str]:
     """Names of a group: pipetrain's in the order of `pipetrain list`, the user's, and the size of each folder."""
-    own = [] if folder is None else (folder / group).glob("*.yaml")
+    given, own = names_of(group), [] if folder is None else names_of(group, folder)
     custom = ["custom"] if (config_dir() / group / "custom.yaml").is_file() else []
-    inside = Counter(name.split("/")[0] for name in names_of(group) if "/" in name)
+    inside = Counter(name.split("/")[0] for name in (*given, *own) if "/" in name)
     return [
-        *(name for name in names_of(group) if "/" not in name),
+        *(name for name in given if "/" not in name),
         *custom,
-        *sorted(path.stem for path in own),
+        *(name for name in own if "/" not in name),
         *(f"{name}/... ({count})" for name, count in inside.items()),
     ]
 

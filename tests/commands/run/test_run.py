@@ -8,6 +8,7 @@ from support.cli import TINY, pipetrain, refused, run_here, summary
 from support.equal_bits import bits
 
 from pipetrain import cli
+from pipetrain.runner.config.choices import papers_folder
 from pipetrain.runner.config.composition import overrides_of
 
 
@@ -56,6 +57,27 @@ def test_choices_of_a_users_folder_are_taken_and_shown(capsys, tmp_path):
     assert "comparison, demo, multi30k, mine" in " ".join(shown(capsys, *folder, "--help").split())
 
 
+def test_preset_of_a_paper_is_taken_from_its_folder_and_shown(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    words = ["experiment=zhang/table2_lenet5", "--config-dir", str(papers_folder())]
+    assert "\n  max_steps: 30000\n" in shown(capsys, *words, "--cfg", "job")
+    text = shown(capsys, *words, "--help")
+    assert "comparison, demo, multi30k, " in text
+    assert "zhang/... (" in text
+    assert " Here: ppv." in text
+    changed = text.partition("experiment=zhang/table2_lenet5, in place of those above")[2]
+    assert "train.max_steps=30000" in changed.partition("Examples")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("zhang/table2_lenet5", "zhang/table2_lenet5"), ("map/transfomer", "map/transformer")]
+)
+def test_preset_of_a_paper_without_its_folder_is_answered_with_it(capsys, monkeypatch, name, meant):
+    monkeypatch.chdir(papers_folder().parents[1])
+    asked = f"did you mean --config-dir papers/conf experiment={meant}?"
+    assert asked in shown(capsys, f"experiment={name}", "--cfg", "job", code=2)
+
+
 @pytest.mark.slow
 def test_run_that_plans_for_itself_goes_on_with_its_cuts(tmp_path):
     words = [*TINY, "threads=1", "partition=auto", "executor=simulated", "method=gpipe", "train.epochs=1"]
@@ -101,10 +123,11 @@ def test_setting_that_is_given_twice_is_told(capsys):
 
 
 def test_mapping_of_a_preset_is_replaced_without_a_warning(capsys):
+    choices = ["--config-dir", str(papers_folder())]
     words = ["experiment=pipeoptim/table6_resnet101", "train.target=null", "++train.target={loss: 0.5}"]
     [[of_a_sweep]] = BasicSweeper.split_arguments(overrides_of(words), None)
     assert of_a_sweep == [*words[:-1], "++train.target={loss:0.5}"]
-    assert cli.carry_out(["run", "--cfg", "job", "-p", "train", *words]) == 0
+    assert cli.carry_out(["run", "--cfg", "job", "-p", "train", *choices, *words]) == 0
     out, err = capsys.readouterr()
     assert "target:\n  loss: 0.5\n" in out
     assert "given twice" not in err

@@ -61,13 +61,13 @@ def test_sweep_without_runs_is_refused(capfd):
 def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path, capfd):
     choices = tmp_path / "back\\slash, it's mine"
     (choices / "experiment").mkdir(parents=True)
-    (choices / "experiment" / "mine.yaml").write_text(
-        "# @package _global_\nhydra: {sweeper: {params: {seed: '0,1'}}}\n"
-    )
-    words = [*WORDS[:3], "--config-dir", str(choices), "experiment=zhang/table2_lenet5_baseline,mine"]
+    for name, seeds in (("three", "0,1,2"), ("two", "0,1")):
+        text = f"# @package _global_\nhydra: {{sweeper: {{params: {{seed: '{seeds}'}}}}}}\n"
+        (choices / "experiment" / f"{name}.yaml").write_text(text)
+    words = [*WORDS[:3], "--config-dir", str(choices), "experiment=three,two"]
     for given in ((), ("optimizer.lr=0.1",)):
         assert cli.carry_out([*words, *given]) is ExitCode.WRONG_USAGE
-        assert "experiment=zhang/table2_lenet5_baseline itself sweeps seed=0,1,2" in capfd.readouterr().err
+        assert "experiment=three itself sweeps seed=0,1,2" in capfd.readouterr().err
     assert cli.carry_out([*words, "seed=0", "train.epochs=-1"]) is ExitCode.WRONG_USAGE
     assert "run 2 of 2" in capfd.readouterr().out
 

@@ -14,6 +14,7 @@ from pipetrain.planning.profiling.profile import profile_of
 from pipetrain.reporting.comparison import contenders
 from pipetrain.reporting.comparison.contenders import _configurations, _key, contenders_of, distinguished
 from pipetrain.reporting.comparison.tuning import Grid
+from pipetrain.runner.config.choices import papers_folder
 from pipetrain.runner.config.composition import composed, with_choices_of
 from pipetrain.runner.training.planned_run import plan_run
 
@@ -60,7 +61,7 @@ def small(tmp_path_factory):
 )
 def test_words_that_cannot_be_compared_are_refused(small, words, tune, named):
     with pytest.raises(Exception) as error:  # of Hydra, for a setting that does not exist
-        contenders_of([*small, *words.split()], tune.split())
+        contenders_of([*small, *words.split()], tune.split(), papers_folder())
     assert named in str(error.value)
 
 

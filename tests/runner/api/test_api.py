@@ -34,7 +34,8 @@ from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.runner.api.runs import _composed, _with_params
 from pipetrain.runner.api.surroundings import kept
-from pipetrain.runner.config.composition import Composition, combinations, overrides_of
+from pipetrain.runner.config.choices import papers_folder
+from pipetrain.runner.config.composition import Composition, combinations, overrides_of, with_choices_of
 from pipetrain.runner.config.schema import config_dir
 from pipetrain.runner.partition.rules import Even
 from pipetrain.runner.training.checkpoint.contents import named_state
@@ -504,9 +505,10 @@ def test_sweep_has_the_commands_order_and_a_table(tmp_path, capsys):
 
 def test_sweep_of_a_preset_has_the_members_of_the_command_in_its_order():
     words = ["experiment=pipeoptim/table4_alexnet", "optimizer.lr=0.1,0.2", "seed=0,1", "seed=2,3"]
-    params = [f"{name}={value}" for name, value in Composition.of(words[:1]).hydra.sweeper.params.items()]
-    [commands] = BasicSweeper.split_arguments(overrides_of([*params, *words]), None)
-    assert list(combinations(_with_params(words, {}, None))) == commands
+    params = Composition.of(with_choices_of(papers_folder(), words[:1])).hydra.sweeper.params
+    swept = [f"{name}={value}" for name, value in params.items()]
+    [commands] = BasicSweeper.split_arguments(overrides_of([*swept, *words]), None)
+    assert list(combinations(_with_params(words, {}, papers_folder()))) == commands
 
 
 @pytest.mark.slow
@@ -573,11 +575,11 @@ def test_rate_of_an_optimizer_with_groups_of_its_own_is_its_common_rate(run):
 
 def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path):
     (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text(
-        "# @package _global_\nhydra: {sweeper: {params: {seed: '0,1'}}}\n"
-    )
-    words = ["experiment=zhang/table2_lenet5_baseline,mine", *SIMULATED]
-    with pytest.raises(pipetrain.ConfigError, match=r"table2_lenet5_baseline itself sweeps .*seed=0,1,2"):
+    for name, seeds in (("three", "0,1,2"), ("two", "0,1")):
+        text = f"# @package _global_\nhydra: {{sweeper: {{params: {{seed: '{seeds}'}}}}}}\n"
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(text)
+    words = ["experiment=three,two", *SIMULATED]
+    with pytest.raises(pipetrain.ConfigError, match=r"experiment=three itself sweeps seed=0,1,2"):
         pipetrain.sweep(words, path=tmp_path / "sweep", config_dir=tmp_path, progress=False, **objects())
 
 

@@ -175,7 +175,7 @@ method=pipoptim -> method=pipoptim: no such method; did you mean pipeoptim?
 method=[gpipe] -> method=
 loss=mse -> loss=mse: no such loss; choose from cross_entropy, custom, token_cross_entropy
 partition=4 -> partition=4: no such partition; did you mean partition.stages=4?
-experiment=map/transfomer -> experiment=map/transfomer: no such experiment; did you mean map/transformer?
+experiment=multi30 -> experiment=multi30: no such experiment; did you mean multi30k?
 experiment=none -> experiment=none: no such experiment
 hydra/launcher=ray
 hydra.run.dir=
