@@ -19,7 +19,7 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.base import Executor
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages.transport import NEVER, agreed_transport, set_environment
-from pipetrain.engine.executors.pipeline import build_pipeline, build_stages, connect_stages
+from pipetrain.engine.executors.pipeline import Messages, build_pipeline, build_stages, connect_stages
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import Loss, StepLoss
 from pipetrain.engine.methods import Method
@@ -64,6 +64,7 @@ class Pipeline:
         seed: int = 0,
         device: torch.device | str | None = None,
         arithmetic: ComputeOptions = _PLAIN,
+        messages: Messages | None = None,
     ) -> None:
         """Builds the stages of this process, and connects them to the stages of other processes.
 
@@ -82,10 +83,11 @@ class Pipeline:
             seed: of dropout and other draws of the layers.
             device: of the stages; None: a GPU if there is one.
             arithmetic: precision and memory format.
+            messages: formats of the messages between stages, from `pipetrain.messages`; None: plain tensors.
 
         Raises:
-            ConfigError: schedule, method, stages and microbatches are not compatible, or torchrun has started another
-                number of processes than the schedule takes.
+            ConfigError: schedule, method, stages, microbatches and messages are not compatible, or torchrun has started
+                another number of processes than the schedule takes.
         """
         chain = model if isinstance(model, LayerChain) else LayerChain.of_sequential(model)
         bounds = _bounds(chain, stages)
@@ -112,12 +114,12 @@ class Pipeline:
         hooks = RunHooks(on_step=self._note)
         self._executor: Executor
         if not outer_launcher.is_present():
-            self._executor = build_pipeline(chain, bounds, rules, training, hooks)
+            self._executor = build_pipeline(chain, bounds, rules, training, hooks, messages)
             return
         rank = _joined(self._device, rules)
         placement = rules.placement
         own = build_stages(chain, bounds, training, placement.stages_of[rank], placement.replica_of(rank))
-        self._executor = connect_stages(own, rules, hooks, clip_norm, agreed_transport(self._device))
+        self._executor = connect_stages(own, rules, hooks, clip_norm, agreed_transport(self._device), messages)
 
     def _note(self, _minibatch: int, loss: StepLoss) -> None:
         self._losses.append(loss.mean)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pipetrain.engine.errors import DataError
+from pipetrain.engine.errors import ConfigError, DataError
 from pipetrain.engine.tensors import Tensors
 
 
@@ -24,6 +24,9 @@ class Minibatches(Protocol):
 
     def sizes(self, epoch: int) -> Sequence[int]:
         """Number of samples of each minibatch."""
+
+    def minibatches(self, epoch: int) -> Sequence[Sequence[int]]:
+        """Ids of the samples of each minibatch; raises a ConfigError if they have none."""
 
     def finish(self, inputs: Tensors) -> Tensors:
         """The inputs that layers take, computed from those of a minibatch, on their device."""
@@ -67,6 +70,10 @@ class OnePass:
     def sizes(self, epoch: int) -> Sequence[int]:  # noqa: ARG002
         """Zeros, as they are unknown."""
         return [0] * self._length
+
+    def minibatches(self, epoch: int) -> Sequence[Sequence[int]]:  # noqa: ARG002
+        """Raises a ConfigError: the samples have no ids."""
+        raise ConfigError("a format of messages needs the ids of samples, which the minibatches of an iterable lack")
 
     def finish(self, inputs: Tensors) -> Tensors:
         """The inputs as they are."""

@@ -55,7 +55,12 @@ class DistributedExecutor(ManyProcesses):
         runners, feed = {}, self.feed(loader, interval, self.stages)
         for stage in self.stages:
             cursor, ports = ReadCursor(stage, rules, interval), self._ports[stage.index]
-            ports.begin(interval.minibatches, cursor, keys)
+            own = keys
+            if stage.messages is not None:
+                stage.messages.begin(loader, interval, rules.num_microbatches)
+                form = stage.messages.form(interval.epoch)
+                own = {message: key and (form, key) for message, key in keys.items()}
+            ports.begin(interval.minibatches, cursor, own)
             runners[stage.index] = StageRunner(cursor, ports, feed, self.clip_norm, self.hooks)
         began, gate = time.perf_counter(), self.hooks.gate
         begun = gate.begun

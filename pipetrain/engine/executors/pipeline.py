@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Protocol
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.base import Executor
@@ -17,6 +18,7 @@ from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.ties import ties_between
 from pipetrain.engine.models.weight_units import names_of, weight_units
 from pipetrain.engine.stage.base import Training
+from pipetrain.engine.stage.message_ends import MessageEnds
 from pipetrain.engine.stage.module import StageModule
 from pipetrain.engine.stage.stage import Stage
 
@@ -25,16 +27,29 @@ Bounds = Sequence[tuple[int, int]]
 _NO_HOOKS = RunHooks()
 
 
+class Messages(Protocol):
+    """The formats of a pipeline's messages: `pipetrain.messages` has them."""
+
+    def check(self, rules: PipelineRules) -> None:
+        """Raises a ConfigError if a pipeline with these rules cannot have them."""
+
+    def ends_of(self, stage: Stage, *, before: bool, behind: bool) -> MessageEnds:
+        """The ends of a stage with a link to the stage before, to the one behind, or both."""
+        ...
+
+
 def build_pipeline(
     chain: LayerChain,
     bounds: Bounds,
     rules: PipelineRules | Sequence[Phase],
     training: Training,
     hooks: RunHooks = _NO_HOOKS,
+    messages: Messages | None = None,
 ) -> SimulatedExecutor:
     """A pipeline with all stages in this process, ready to train and evaluate.
 
-    Replicas of a stage are adjacent in its `stages`. `rules` hold for the whole run, or are its phases.
+    Replicas of a stage are adjacent in its `stages`. `rules` hold for the whole run, or are its phases. Without
+    `messages`, these are plain.
 
     Raises:
         ConfigError: stages share a weight, and a schedule is asynchronous, or stages have replicas.
@@ -49,6 +64,7 @@ def build_pipeline(
         stages += build_stages(each, bounds, training, indices, replica)
     stages.sort(key=lambda stage: (stage.index, stage.replica))
     _check_ties(stages, phases)
+    _attach(messages, stages, phases)
     return SimulatedExecutor(stages, phases, hooks, training.clip_norm)
 
 
@@ -69,16 +85,19 @@ def connect_stages(
     hooks: RunHooks,
     clip_norm: float | None,
     transport: Transport | None = None,
+    messages: Messages | None = None,
 ) -> Executor:
     """Executor of the stages of this process, from `build_stages`, connected to the other processes.
 
     torch.distributed is initialized. Without a transport, from `agreed_transport`, messages go through host memory.
+    Without `messages`, they are plain.
 
     Raises:
         ConfigError: stages share a weight, and a schedule is asynchronous.
     """
     phases = _phases(rules)
     _check_ties(stages, phases)
+    _attach(messages, stages, phases)
     path = phases[0].rules.schedule.executor
     if path is None:
         return DistributedExecutor(stages, phases, hooks, clip_norm, transport)
@@ -122,6 +141,22 @@ def _check_ties(stages: Sequence[Stage], phases: Sequence[Phase]) -> None:
             f"{stages[0].ties[0]}, and the asynchronous schedule {schedule.name} cannot keep them equal; leave its "
             "layers in one stage, or give each a separate weight"
         )
+
+
+def _attach(messages: Messages | None, stages: Sequence[Stage], phases: Sequence[Phase]) -> None:
+    """Gives the stages the ends of their links to other processes."""
+    if messages is None:
+        return
+    for phase in phases:
+        messages.check(phase.rules)
+    rules = phases[0].rules
+    process_of = rules.placement.process_of
+    for stage in stages:
+        before, behind = (
+            0 <= other < rules.num_stages and process_of(other) != process_of(stage.index)
+            for other in (stage.index - 1, stage.index + 1)
+        )
+        stage.messages = messages.ends_of(stage, before=before, behind=behind)
 
 
 def _phases(rules: PipelineRules | Sequence[Phase]) -> Sequence[Phase]:

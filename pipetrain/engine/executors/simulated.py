@@ -93,6 +93,8 @@ class SimulatedExecutor(OneProcess):
         runners = []
         for stage, box in zip(self.stages, boxes, strict=True):
             cursor, feed = ReadCursor(stage, rules, interval), self.feed(loader, interval, [stage])
+            if stage.messages is not None:
+                stage.messages.begin(loader, interval, rules.num_microbatches)
             runners.append(StageRunner(cursor, box, feed, self.clip_norm, self.hooks))
         begun = self.hooks.gate.begun
         gradients = NewestGradients(self.stages, loader, self._uploads, interval, rules.num_microbatches)

@@ -77,6 +77,7 @@ class StageRunner:
         self._clip_norm = clip_norm
         self._hooks = hooks
         stage, rules = cursor.stage, cursor.rules
+        self._messages = stage.messages
         self._num_microbatches = rules.num_microbatches
         self._steady = rules.steady
         self._replicas = rules.replicas
@@ -146,7 +147,9 @@ class StageRunner:
         targets = self._targets(microbatch) if self._last else None  # before the wait for the activations
         inputs = self._next_input(microbatch) if self._first else self._received(operation)
         with self.stage.clock.computing():
+            inputs = self._decoded(operation.kind, microbatch, inputs)
             outputs = self.stage.forward(microbatch, inputs, read, planned.activations, targets, store=self._stores)
+            outputs = self._encoded(operation.kind, microbatch, outputs)
         if self._last:
             self._minibatches[microbatch[0]].losses[microbatch[1]] = outputs[0]
             return
@@ -154,6 +157,12 @@ class StageRunner:
             self._ports.send(Kind.FORWARD, microbatch, outputs)
         if self._first and microbatch[1] == self._num_microbatches - 1:
             self._feed.prepare()
+
+    def _encoded(self, kind: Kind, message: BackwardId, tensors: Tensors) -> Tensors:
+        return tensors if self._messages is None else self._messages.encode(kind, message, tensors)
+
+    def _decoded(self, kind: Kind, message: BackwardId, tensors: Tensors) -> Tensors:
+        return tensors if self._messages is None else self._messages.decode(kind, message, tensors)
 
     def _received(self, operation: Operation) -> Tensors:
         with self.stage.clock.waiting("recv", operation):
@@ -189,10 +198,12 @@ class StageRunner:
         if not self._stores:
             inputs = [self._ports.receive(kind, message) for message in self.awaited(planned.operation)]
         with self.stage.clock.computing():
-            results = [
-                self.stage.recompute(microbatch, tensors, read, planned.activations)
-                for microbatch, tensors in zip(microbatches, inputs, strict=True)
-            ]
+            results = []
+            for microbatch, received in zip(microbatches, inputs, strict=True):
+                tensors = None if received is None else self._decoded(kind, microbatch, received)
+                results.append(self.stage.recompute(microbatch, tensors, read, planned.activations))
+            if self._relays:
+                results = [self._encoded(kind, *each) for each in zip(microbatches, results, strict=True)]
         if self._relays:
             for microbatch, outputs in zip(microbatches, results, strict=True):
                 self._ports.send(kind, microbatch, outputs)
@@ -203,16 +214,19 @@ class StageRunner:
         final = not self._splits and self._completes(operation)
         # gradients can go to the other replicas during the last backward of a minibatch
         self.stage.on_gradient_ready = averaging.put if averaging is not None and final else None
+        whole = self.cursor.start + operation.minibatch, operation.microbatch
         with self.stage.clock.computing():
+            if received is not None:
+                received = self._decoded(operation.kind, whole, received)
             gradients = self.stage.backward(self._microbatches(operation), received, read)
+            sent = self._encoded(operation.kind, whole, gradients)
         if final:
             self.stage.complete_gradients()
         if not self._first:
             if self.stage.scaler is not None and not self.cursor.rules.decides_updates_together:
                 self._largest_sent.append(largest(gradients[:-1]))  # the last one is the factor
             with self.stage.clock.waiting("send", operation):
-                whole = self.cursor.start + operation.minibatch, operation.microbatch
-                self._ports.send(Kind.BACKWARD, whole, gradients)
+                self._ports.send(Kind.BACKWARD, whole, sent)
 
     def _weight_gradient(self, planned: PlannedOperation) -> None:
         read = self.cursor.read(planned)

@@ -20,6 +20,7 @@ from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.weight_reads import StageContext
 from pipetrain.engine.stage.gradients import GradientSum, LossScaler, squared_norm
 from pipetrain.engine.stage.measurements import Clock, Measurements
+from pipetrain.engine.stage.message_ends import MessageEnds
 from pipetrain.engine.stage.recurrent_state import RecurrentState
 from pipetrain.engine.stage.staleness import MeasuredMinibatches, StalenessMeter
 from pipetrain.engine.tensors import dense_copy, is_dense, new_leaves_sharing_memory
@@ -66,6 +67,8 @@ class BaseStage(ABC):
     """Indices of its layers in the chain, such as `3-5`."""
     replica: int = 0
     """Index among the stage's replicas."""
+    messages: MessageEnds | None = None
+    """Formats of its messages; None if they are plain."""
 
     def __init__(self, index: int, parameters: Mapping[str, nn.Parameter], training: Training) -> None:
         self.index = index
@@ -211,6 +214,7 @@ class BaseStage(ABC):
             "backward_staleness": sorted(self.measurements.backward_staleness),
             **(self.scaler.report() if self.scaler is not None else {}),
             **({"average_bytes": self.weights.average.bytes} if self.weights.average is not None else {}),
+            **(self.messages.report() if self.messages is not None else {}),
         }
 
 

@@ -25,13 +25,15 @@ class Kind(StrEnum):
     """The average of a weight."""
     CARRIED = "carried"
     """Recurrent state that a layer carries from minibatch to minibatch."""
+    MESSAGES = "messages"
+    """State of the format at one end of a link."""
     SCALER = "scaler"
     """The factor of a scaled loss, of a stage: it is named after its layers."""
     HISTORY = "run"
     """A series that a run has recorded."""
 
 
-_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC, Kind.CARRIED)
+_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC, Kind.CARRIED, Kind.MESSAGES)
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,10 @@ class TensorName:
 
     Attributes:
         kind: first part of the name.
-        of: the weight, the buffer, the layer or the series that it belongs to, as the whole model or the run calls it.
-        key: the entry of the optimizer's state, the name of the statistic, or the number of the layer's tensor; else
-            empty.
+        of: the weight, buffer, layer, end of a link or series that it belongs to, as the whole model or the run calls
+            it.
+        key: the entry of the optimizer's state, the name of the statistic, the number of the layer's tensor, or the
+            name in the format's state; else empty.
     """
 
     kind: Kind
@@ -83,6 +86,8 @@ def stage_tensors(stage: BaseStage, *, shared: bool = False) -> dict[str, Tensor
         tensors.update({TensorName(Kind.CARRIED, carrier, str(i)): value for i, value in enumerate(carried)})
     if stage.scaler is not None:
         tensors[TensorName(Kind.SCALER, stage.layers)] = stage.scaler.state()
+    for end, of_end in ({} if stage.messages is None else stage.messages.state()).items():
+        tensors.update({TensorName(Kind.MESSAGES, end, key): value for key, value in of_end.items()})
     return {str(name): tensor for name, tensor in tensors.items() if shared or name.of not in stage.copied}
 
 
@@ -121,6 +126,8 @@ def restore_stage(stage: BaseStage, load: Load, updates: int, source: str) -> No
     carried = load(Kind.CARRIED, stage.carried.names)
     in_order = {layer: [state[key] for key in sorted(state, key=int)] for layer, state in carried.items()}
     stage.carried.restore({layer: tuple(t.to(stage.device) for t in tensors) for layer, tensors in in_order.items()})
+    if stage.messages is not None:
+        stage.messages.load_state(load(Kind.MESSAGES, stage.messages.state()))
     stage.resume_at(updates, _by_statistic(load(Kind.STATISTIC, local_names), local_names))
 
 

@@ -343,8 +343,11 @@ class Stage(BaseStage):
 
     def evaluate(self, inputs: Tensors) -> Tensors:
         """The outputs in evaluation mode, of averaged or newest weights and the newest buffers; no state changes."""
+        if self.messages is not None:
+            inputs = self.messages.of_evaluation(inputs, sends=False)
         with nullcontext() if self.weights.average is None else self.module.using_weights(self.weights.evaluated):
-            return self.module.evaluate(*inputs)
+            outputs = self.module.evaluate(*inputs)
+        return outputs if self.messages is None else self.messages.of_evaluation(outputs, sends=True)
 
     @property
     def buffers(self) -> dict[str, Tensor]:

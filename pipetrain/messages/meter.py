@@ -1,0 +1,114 @@
+"""Measures the messages of a stage: bytes, times of encoding and decoding, and the error of what arrives."""
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipetrain.engine.device_queue import event, queues
+from pipetrain.engine.tensors import Tensors
+from pipetrain.messages.formats import Direction, MessageTensor
+
+_TINY = 1e-30
+_EVENTS_KEPT = 64
+"""Pairs of events of a device that are not read yet."""
+
+
+class Stopwatch:
+    """Total time of blocks; of a device's work by events, read once it has passed them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._queues = queues(device)
+        self._total = 0.0
+        self._events: deque[tuple[Any, Any]] = deque()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Times the block."""
+        began = event(self._device, timed=True) if self._queues else time.perf_counter()
+        yield
+        if not self._queues:
+            self._total += time.perf_counter() - began
+            return
+        self._events.append((began, event(self._device, timed=True)))
+        while len(self._events) > _EVENTS_KEPT and self._events[0][1].query():
+            self._read()
+
+    def _read(self) -> None:
+        began, ended = self._events.popleft()
+        ended.synchronize()
+        self._total += began.elapsed_time(ended) / 1000
+
+    @property
+    def seconds(self) -> float:
+        """The total; waits for the device."""
+        while self._events:
+            self._read()
+        return self._total
+
+
+class _Sent:
+    """What a stage has sent in one direction."""
+
+    def __init__(self) -> None:
+        self.minibatches = self.bytes = self.plain_bytes = self.compared = 0
+        self.newest = -1
+        self.error: Tensor | float = 0.0
+
+
+class MessageMeter:
+    """Measurements of a stage's messages since the run started or was resumed.
+
+    Args:
+        device: of the stage.
+        error_every: minibatches between those whose error is measured; None for none.
+
+    Attributes:
+        encoding, decoding: the time that these take.
+    """
+
+    def __init__(self, device: torch.device, error_every: int | None = None) -> None:
+        self.encoding, self.decoding = Stopwatch(device), Stopwatch(device)
+        self._error_every = error_every
+        self._sent: defaultdict[Direction, _Sent] = defaultdict(_Sent)
+
+    def compares(self, of: MessageTensor) -> bool:
+        """True if the error of a tensor's message is measured."""
+        return self._error_every is not None and of.minibatch % self._error_every == 0
+
+    def compare(self, direction: Direction, sent: Tensor, arrives: Tensor) -> None:
+        """Takes a tensor, and what arrives of it."""
+        error, norm = (torch.linalg.vector_norm(each.float()) for each in (arrives - sent, sent))
+        found = self._sent[direction]
+        found.error = found.error + error / norm.clamp_min(_TINY)
+        found.compared += 1
+
+    def add(self, direction: Direction, minibatch: int, tensors: Tensors, sent: Tensors) -> None:
+        """Takes a message, before and after its encoding."""
+        found = self._sent[direction]
+        found.minibatches += minibatch > found.newest
+        found.newest = max(found.newest, minibatch)
+        found.plain_bytes += sum(tensor.nbytes for tensor in tensors)
+        found.bytes += sum(tensor.nbytes for tensor in sent)
+
+    def report(self) -> dict[str, Any]:
+        """Means over minibatches, for each direction that the stage sends.
+
+        `activations_bytes` and `activations_plain_bytes` of messages with and without the format, the relative error
+        `activations_error` of a tensor, `gradients_...` alike, and `encode_s` and `decode_s`. Waits for the device.
+        """
+        report: dict[str, Any] = {}
+        for direction, found in self._sent.items():
+            report[f"{direction}_plain_bytes"] = found.plain_bytes / found.minibatches
+            report[f"{direction}_bytes"] = found.bytes / found.minibatches
+            if found.compared:
+                report[f"{direction}_error"] = float(found.error) / found.compared
+        count = max((found.minibatches for found in self._sent.values()), default=0)
+        if count:
+            report |= {"encode_s": self.encoding.seconds / count, "decode_s": self.decoding.seconds / count}
+        return report

@@ -1,0 +1,1 @@
+"""Formats of messages between stages: docs/messages.md defines them."""

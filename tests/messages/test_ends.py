@@ -1,0 +1,212 @@
+"""The ends of links: frames, what stays plain, what is counted."""
+
+import copy
+
+import pytest
+import torch
+
+from pipetrain.engine.data.minibatches import OnePass
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.messages.links import Spec
+from pipetrain.engine.executors.messages.p2p import decode, encode
+from pipetrain.engine.program.drain_interval import DrainInterval
+from pipetrain.engine.schedules import Kind
+from pipetrain.engine.tensors import dense_copy
+from pipetrain.messages import Direction, MessageFormat, MessageTensor
+from pipetrain.messages.ends import End, StageEnds
+from pipetrain.messages.meter import MessageMeter
+
+CPU = torch.device("cpu")
+
+
+class Halves(MessageFormat):
+    """Sends half of each value, and the number of messages before; notes what it is told."""
+
+    parts = 2
+    keeps_state = needs_samples = True
+
+    def __init__(self):
+        self.sent = 0
+        self.told = []
+
+    def encode(self, tensor, of):
+        self.sent += 1
+        self.told.append(of)
+        return tensor / 2, torch.tensor([self.sent])
+
+    def decode(self, parts, out, of):
+        self.told.append(of)
+        torch.mul(parts[0], 2, out=out)
+
+
+class Minibatches(OnePass):
+    """Three minibatches of five samples, in reverse in odd epochs."""
+
+    def __init__(self):
+        super().__init__([])
+
+    def minibatches(self, epoch):
+        order = list(range(15))[:: -1 if epoch % 2 else 1]
+        return [order[first : first + 5] for first in (0, 5, 10)]
+
+
+def link(form, direction=Direction.ACTIVATIONS, takes=None):
+    """The ends of a stage that sends and of one that receives."""
+    return [End(direction, 4, copy.deepcopy(form), takes, sends=sends) for sends in (True, False)]
+
+
+def stage(end, error_every=None, **changes):
+    meter = MessageMeter(CPU, error_every)
+    found = StageEnds([end], 3, meter, CPU, **{"scaled": False, "evaluates": False, **changes})
+    found.begin(Minibatches(), DrainInterval(epoch=1, first=1, last=3, start=4), 2)
+    return found
+
+
+OF = MessageTensor((0, 0, 4, 2, 1))
+TENSORS = (
+    torch.randn(3, 4, 5).transpose(0, 2),
+    torch.arange(3),
+    torch.tensor([True, False]),
+    torch.tensor(2.0),
+    torch.empty(2, 0),
+    torch.randn(2, 3, 4, 4, dtype=torch.float64).to(memory_format=torch.channels_last),
+    torch.randn(2, 3, dtype=torch.complex64),
+    torch.empty(0, 3),
+    torch.randn(6, dtype=torch.float16),
+)
+
+
+def crosses(tensors):
+    """The tensors as a message delivers them: its header has only shapes, strides and types."""
+    specs = decode(encode([Spec.of(tensor) for tensor in tensors]))
+    arrived = [spec.empty(CPU) for spec in specs]
+    for source, target in zip(tensors, arrived, strict=True):
+        target.copy_(source)
+    return tuple(arrived)
+
+
+@pytest.mark.parametrize("way", [crosses, lambda tensors: tuple(map(dense_copy, tensors))])
+def test_tensors_arrive_with_their_shapes_strides_and_types(way):
+    sender, receiver = link(Halves())
+    found = tuple(receiver.decode(way(tuple(sender.encode(TENSORS, OF))), OF))
+    assert len(found) == len(TENSORS)
+    for sent, arrived in zip(TENSORS, found, strict=True):
+        assert torch.equal(sent, arrived)
+        assert (sent.dtype, sent.stride()) == (arrived.dtype, arrived.stride())
+    encoded = [of.place for of in sender.format.told]
+    assert encoded == [0, 5, 8]  # floating, with dimensions and elements
+    assert [of.key for of in receiver.format.told] == [(*OF.key, place) for place in encoded]
+
+
+def test_what_is_not_dense_is_copied_first():
+    sender, receiver = link(Halves())
+    strided = torch.randn(4, 6)[:, ::2]
+    (found,) = receiver.decode(tuple(sender.encode((strided,), OF)), OF)
+    assert torch.equal(found, strided)
+    assert found.is_contiguous()
+
+
+def test_a_frame_takes_no_bytes():
+    sender, _ = link(Halves())
+    sent = tuple(sender.encode((torch.randn(3, 4),), OF))
+    assert [tensor.nbytes for tensor in sent] == [0, 48, 8]
+
+
+def test_tensors_without_a_gradient_stay_plain():
+    sender, receiver = link(Halves(), takes=(True, False, False))
+    tensors = torch.randn(2, 3), torch.randn(2, 3), torch.empty(2, 0)
+    sent = tuple(sender.encode(tensors, OF))
+    assert sent[3] is tensors[1]
+    assert all(map(torch.equal, receiver.decode(sent, OF), tensors))
+    assert [of.place for of in sender.format.told] == [0]
+
+
+def test_both_ends_know_the_samples_of_a_microbatch():
+    sender, receiver = map(stage, ends := link(Halves()))
+    for t, j in ((4, 0), (4, 1), (5, 1)):
+        tensors = (torch.randn(3, 2),)
+        receiver.decode(Kind.FORWARD, (t, j), sender.encode(Kind.FORWARD, (t, j), tensors))
+    told = ends[0].format.told
+    assert told == ends[1].format.told
+    assert [of.samples for of in told] == [[9, 8, 7], [6, 5], [1, 0]]
+    assert [(of.epoch, of.minibatch, of.key) for of in told][-1] == (1, 5, (3, 0, 4, 5, 1, 0))
+
+
+def test_a_recomputation_sends_what_the_forward_has_sent():
+    sender, _ = link(Halves())
+    ends = stage(sender)
+    for kind in (Kind.FORWARD, Kind.RECOMPUTATION):
+        ends.encode(kind, (4, 1), (torch.ones(2),))
+    assert sender.format.told[0] == sender.format.told[1]
+
+
+def test_links_without_a_format_carry_the_tensors_themselves():
+    ends, tensors = stage(link(Halves())[0]), (torch.randn(2, 3),)
+    assert ends.encode(Kind.BACKWARD, (4, None), tensors) is tensors
+    assert ends.decode(Kind.FORWARD, (4, 0), tensors) is tensors
+    assert ends.of_evaluation(tensors, sends=True) is tensors
+    assert ends.report() == {}
+
+
+def test_the_factor_of_a_scaled_loss_stays_plain_and_is_known():
+    sender, receiver = (end := link(Halves(), Direction.GRADIENTS))
+    tensors = torch.randn(2, 3), torch.tensor(1024.0)
+    sent = stage(sender, scaled=True).encode(Kind.BACKWARD, (4, None), tensors)
+    found = stage(receiver, scaled=True).decode(Kind.BACKWARD, (4, None), sent)
+    assert all(map(torch.equal, found, tensors))
+    (of,) = end[0].format.told
+    assert (of.loss_scale, of.samples) == (tensors[1], None)
+
+
+def test_an_evaluation_leaves_the_state_of_a_link():
+    sender, receiver = link(Halves())
+    ends = [stage(end, evaluates=True) for end in (sender, receiver)]
+    tensors = (torch.randn(2, 3),)
+    for _ in range(2):
+        sent = ends[0].of_evaluation(tensors, sends=True)
+        assert sent[-1].item() == 1
+        assert torch.equal(ends[1].of_evaluation(sent, sends=False)[0], tensors[0])
+    assert (sender.format.sent, sender.format.told) == (0, [])
+
+
+def test_bytes_are_those_of_the_tensors_sent():
+    ends, sent, plain = stage(link(Halves())[0], error_every=2), [], []
+    for message in ((4, 0), (4, 1), (5, 0), (5, 1)):
+        plain += (tensors := (torch.randn(3, 2), torch.arange(3)))
+        sent += ends.encode(Kind.FORWARD, message, tensors)
+    report = ends.report()
+    assert report["activations_bytes"] == sum(tensor.nbytes for tensor in sent) / 2
+    assert report["activations_plain_bytes"] == sum(tensor.nbytes for tensor in plain) / 2
+    assert report["activations_error"] == 0
+    assert report["encode_s"] > 0
+
+
+def test_the_error_is_that_of_what_arrives():
+    class Rounds(MessageFormat):
+        parts = 1
+
+        def encode(self, tensor, of):
+            return (tensor.round(),)
+
+        def decode(self, parts, out, of):
+            out.copy_(parts[0])
+
+    ends, errors = stage(link(Rounds())[0], error_every=2), []
+    for t in (4, 5):
+        tensor = torch.randn(30)
+        ends.encode(Kind.FORWARD, (t, 0), (tensor,))
+        errors.append(((tensor.round() - tensor).norm() / tensor.norm()).item())
+    assert ends.report()["activations_error"] == pytest.approx(errors[0])
+
+
+def test_state_has_the_name_of_cut_direction_end_and_format():
+    (sender, receiver) = map(stage, link(Halves()))
+    assert sender.state().keys() == {"4.activations.sent.Halves"}
+    assert receiver.state().keys() == {"4.activations.received.Halves"}
+
+
+def test_minibatches_of_an_iterable_have_no_ids():
+    (sender, _) = link(Halves())
+    ends = StageEnds([sender], 0, MessageMeter(CPU), CPU, scaled=False, evaluates=False)
+    with pytest.raises(ConfigError, match="needs the ids of samples"):
+        ends.begin(OnePass([]), DrainInterval.whole(0), 1)
