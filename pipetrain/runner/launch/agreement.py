@@ -6,10 +6,10 @@ from typing import Any
 
 import torch.distributed as dist
 
+from pipetrain.data.fingerprint import difference
 from pipetrain.engine.errors import ConfigError, as_configured
 from pipetrain.engine.executors.messages import control
 from pipetrain.runner.partition.run_plan import Plan
-from pipetrain.runner.training.fingerprint import difference
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.settings_diff import differences
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipetrain.data.fingerprint import Fingerprint
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.engine.schedules import Placement
 from pipetrain.runner.config.settings import Settings
@@ -14,7 +15,6 @@ from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint import store
 from pipetrain.runner.training.checkpoint.initial_weights import InitialWeights
 from pipetrain.runner.training.components.machine import device_at
-from pipetrain.runner.training.fingerprint import Fingerprint
 from pipetrain.runner.training.timetable import Timetable
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipetrain.data.fingerprint import difference, fingerprint_like
 from pipetrain.data.interface import DataSet
 from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError, is_whole, one_line
@@ -18,7 +19,6 @@ from pipetrain.runner.tracking.evaluations import lower_is_better
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
 from pipetrain.runner.training.checkpoint import manifest
-from pipetrain.runner.training.fingerprint import difference, fingerprint_like
 
 PROGRESS, CONFIG = "progress.json", "config.json"
 PARTIAL, OLD = ".partial", ".old"

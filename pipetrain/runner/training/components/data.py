@@ -11,6 +11,13 @@ from typing import Any
 from torch import Tensor
 
 from pipetrain.data.fetch import Fetch, generator_kept
+from pipetrain.data.fingerprint import (
+    Fingerprint,
+    difference,
+    fingerprint,
+    fingerprint_like,
+    unreliable_sample,
+)
 from pipetrain.data.interface import DataSet, Split
 from pipetrain.data.loader import Loader
 from pipetrain.data.ranges import LabelRange, TokenRange, class_count, known_labels, label_of
@@ -23,13 +30,6 @@ from pipetrain.engine.tensors import Tensors
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.settings import DatasetSettings, Settings
 from pipetrain.runner.partition.run_plan import Plan
-from pipetrain.runner.training.fingerprint import (
-    Fingerprint,
-    difference,
-    fingerprint,
-    fingerprint_like,
-    unreliable_sample,
-)
 
 _COMPARED = 8
 """Samples of a split that processes compare."""

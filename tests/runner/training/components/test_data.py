@@ -17,6 +17,7 @@ from support.worker_pool import job, settings
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from pipetrain.data.fingerprint import CHANGES
 from pipetrain.data.loader import Loader
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.engine.errors import ConfigError, RunError
@@ -32,7 +33,6 @@ from pipetrain.runner.training.components.data import (
     label_range,
 )
 from pipetrain.runner.training.components.dry_run import training_dry_run
-from pipetrain.runner.training.fingerprint import CHANGES
 from pipetrain.runner.training.preflight import prepare
 from pipetrain.runner.training.worker import build_data_in_worker, build_in_worker
 from pipetrain.zoo.data.images.common import LabelledImages

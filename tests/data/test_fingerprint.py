@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from pipetrain.data.loader import Loader
-from pipetrain.runner.training.fingerprint import (
+from pipetrain.data.fingerprint import (
     CHANGES,
     difference,
     fingerprint,
     fingerprint_like,
     unreliable_sample,
 )
+from pipetrain.data.loader import Loader
 
 
 class Samples:
@@ -157,7 +157,7 @@ def test_samples_of_another_fingerprint_are_read_once_or_twice():
 
 def test_slow_samples_are_not_read_on(monkeypatch):
     clock = iter([0.0, 0.1, 0.2, 0.3])
-    monkeypatch.setattr("pipetrain.runner.training.fingerprint.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("pipetrain.data.fingerprint.time.monotonic", lambda: next(clock))
     assert [*of(lambda i: (image(i), i))["read"]] == ["0", "1"]
 
 
