@@ -13,9 +13,9 @@ from torch import nn
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.graph.conversion import chain_of
+from pipetrain.graph.equivalence import check_cut
 from pipetrain.graph.python_state import ChangeWatcher
 from pipetrain.graph.tracing import Tracer
-from pipetrain.runner.training.components.model_checks import check_cut
 
 X = torch.linspace(-1, 1, 20).view(5, 4)
 calls = 0

@@ -20,7 +20,6 @@ from pipetrain.runner.training.components.data import (
     label_range,
 )
 from pipetrain.runner.training.components.dry_run import evaluation_dry_run, training_dry_run
-from pipetrain.runner.training.components.layers import check_layers
 from pipetrain.runner.training.components.loss import (
     build_loss,
     build_metrics,
@@ -29,13 +28,18 @@ from pipetrain.runner.training.components.loss import (
     falling_metrics,
 )
 from pipetrain.runner.training.components.machine import device_of, give_back_free_memory
-from pipetrain.runner.training.components.model_checks import check_model, check_shared_weights
+from pipetrain.runner.training.components.model import check_model
 from pipetrain.runner.training.components.optimizer import build_rate
 from pipetrain.runner.training.components.optimizer_checks import check_optimizer
 from pipetrain.runner.training.components.pipeline import build_planned_phases
 from pipetrain.runner.training.components.pipeline_checks import check_pipeline, check_threads, transport_notes
 from pipetrain.runner.training.components.replicas import check_replicas
-from pipetrain.runner.training.components.rereads import changing_method, check_rereads
+from pipetrain.runner.training.components.stages import (
+    changing_method,
+    check_layers,
+    check_rereads,
+    check_shared_weights,
+)
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.planned_run import plan_run
 from pipetrain.runner.training.provenance import provenance

@@ -1,6 +1,6 @@
 """The model as a chain of layers, with what it must know of the data: sizes of images, classes, vocabulary."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,17 +11,22 @@ from torch import Tensor, nn
 
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.interface import Split
+from pipetrain.data.loader import Loader
 from pipetrain.data.order import own_minibatches
 from pipetrain.data.ranges import class_count, known_labels, label_of
 from pipetrain.data.samples import class_of, sample_of
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.engine.models.chain import LayerChain, sharing_buffers
+from pipetrain.engine.models.stateful_layer import stateful_layers
 from pipetrain.engine.models.ties import untie
 from pipetrain.engine.seeding import python_draws
 from pipetrain.graph.conversion import Inputs, chain_of, is_cut_along_graph
 from pipetrain.graph.example import Example
+from pipetrain.graph.module_checks import check_batch_norm, check_gradients
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.settings import ModelSettings, Settings
+from pipetrain.runner.training.components.arithmetic import build_arithmetic
+from pipetrain.runner.training.components.data import Data
 
 _FIRST = 5
 """Samples that a model is tried with before it is cut along its graph."""
@@ -53,6 +58,49 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
         untie(chain)
     chain.train()
     return chain
+
+
+def check_model(settings: Settings, chain: LayerChain, data: Data) -> Iterator[str]:
+    """Notes of the model on its layers, and on options that follow from the data.
+
+    Raises:
+        ConfigError: no stage, checkpoint or minibatch of such a size can handle a module.
+    """
+    check_gradients(chain)
+    if chain.recorded:
+        # as with the recording itself, modules of torch that nothing else needs
+        from pipetrain.graph.equivalence import check_cut
+
+        arithmetic = build_arithmetic(settings.train)
+        yield from check_cut(chain, first_inputs(data.dataset), settings.model.output, settings.seed, arithmetic)
+    yield from chain.notes
+    yield from derived_notes(settings.model.target, data.dataset)
+    check_stateful_data(chain, {"train": data.train, "eval": data.evaluation})
+    normalizes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in chain.module.modules())
+    if normalizes and min(map(len, data.train.minibatches(0))) // settings.train.microbatches == 1:
+        check_batch_norm(chain, data.example)
+
+
+def check_stateful_data(chain: LayerChain, loaders: Mapping[str, Loader]) -> None:
+    """Checks that row b of each minibatch continues row b of the previous one, if layers carry state.
+
+    Raises:
+        ConfigError: the layers would continue with the state of other rows.
+    """
+    labels = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
+    if not labels:
+        return
+    carries = f"model: layer {labels[0]} carries its state from minibatch to minibatch, and the minibatches of `"
+    for name, loader in loaders.items():
+        if not Split(loader.dataset).ordered:
+            raise ConfigError(
+                f"{carries}{name}` do not continue one another; running text in rows works: a data set whose splits "
+                "are `ordered`, such as dataset=austen dataset.carried=true"
+            )
+        sizes = set(loader.sizes(0))
+        if len(sizes) > 1:
+            few, many = min(sizes), max(sizes)
+            raise ConfigError(f"{carries}{name}` have {few} to {many} rows; all must have the same number")
 
 
 def model_options(model: ModelSettings, dataset: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.data import build_dataset, evaluation_loader
 from pipetrain.runner.training.components.loss import build_loss, build_metrics
 from pipetrain.runner.training.components.machine import device_of
-from pipetrain.runner.training.components.model_checks import check_stateful_data
+from pipetrain.runner.training.components.model import check_stateful_data
 from pipetrain.runner.training.whole_model import check_data_of_run, load_whole_model, whole_model_metrics
 
 _CALLED = ("dataset", "model", "loss", "metrics")

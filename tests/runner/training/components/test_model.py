@@ -18,6 +18,7 @@ from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.graph.conversion import chain_of
+from pipetrain.graph.equivalence import check_cut
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
@@ -27,13 +28,10 @@ from pipetrain.runner.training.components.data import (
 )
 from pipetrain.runner.training.components.model import (
     build_model,
+    check_model,
     derived_from_data,
     first_inputs,
     from_data,
-)
-from pipetrain.runner.training.components.model_checks import (
-    check_cut,
-    check_model,
 )
 from pipetrain.runner.training.planned_run import plan_run
 

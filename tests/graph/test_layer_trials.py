@@ -10,7 +10,7 @@ from torch import nn
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.graph.conversion import chain_of
-from pipetrain.runner.training.components.layers import check_forwards, check_in_place
+from pipetrain.graph.layer_trials import check_forwards, check_in_place
 
 
 class Borrowing(nn.Module):

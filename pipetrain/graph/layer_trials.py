@@ -13,13 +13,10 @@ from torch.func import functional_call
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.stateful_layer import stateful_layers
-from pipetrain.engine.schedules import ListSchedule
 from pipetrain.engine.seeding import python_draws, python_generators_kept
 from pipetrain.engine.tensors import Tensors, close, new_leaves_sharing_memory
-from pipetrain.runner.partition.run_plan import Plan
 
 Copied = TypeVar("Copied")
 _OTHER_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
@@ -46,30 +43,6 @@ def _copied(original: Copied) -> Copied | None:
         return copy.deepcopy(original)
     except RuntimeError:
         return None
-
-
-def check_layers(
-    chain: LayerChain, plan: Plan, phases: Sequence[Phase], inputs: Tensors, arithmetic: ComputeOptions
-) -> list[str]:
-    """Warnings of cuts without a gradient.
-
-    Raises:
-        ConfigError: as `check_forwards` and `check_in_place`.
-    """
-    cuts = [] if plan.finegrained else [first for first, _ in plan.bounds[1:]]
-    overlap = not plan.finegrained and any(_several_in_flight(phase.rules) for phase in phases)
-    notes, in_place = check_forwards(chain, inputs, cuts, arithmetic, overlap=overlap)
-    if in_place:
-        check_in_place(chain, inputs, cuts, in_place)
-    return notes
-
-
-def _several_in_flight(rules: PipelineRules) -> bool:
-    """True if a forward of a stage may come between that of a microbatch and its backward."""
-    schedule, D, N = rules.schedule, rules.num_stages, rules.num_microbatches
-    if not isinstance(schedule, ListSchedule):
-        return D > 1 or N > 1
-    return any(schedule.in_flight(r, D, N) > 1 for r in range(D))
 
 
 def check_forwards(

@@ -1,20 +1,13 @@
-"""Models that stages, methods or checkpoints cannot handle."""
+"""Modules that stages and weight versions cannot handle."""
 
 import pytest
 import torch
 from support.refusals import assert_refused
-from support.running_text import ROWS, RunningText, build
 from torch import nn
 
-from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError
 from pipetrain.graph.conversion import chain_of
-from pipetrain.runner.training.components.model_checks import (
-    check_batch_norm,
-    check_gradients,
-    check_memory,
-    check_stateful_data,
-)
+from pipetrain.graph.module_checks import check_batch_norm, check_gradients, check_memory
 
 
 def test_batch_norm_of_one_value_is_refused_with_layer():
@@ -22,32 +15,6 @@ def test_batch_norm_of_one_value_is_refused_with_layer():
     assert_refused(r"batch norm in layer 2:BatchNorm1d", check_batch_norm, chain_of(layers), (torch.randn(6, 4),))
     assert layers[2].num_batches_tracked == 0
     check_batch_norm(chain_of(nn.Sequential(nn.BatchNorm2d(1))), (torch.randn(6, 1, 2, 2),))
-
-
-def loaders(split, rows=ROWS):
-    return {"train": Loader(split, batch_size=rows, shuffle=False)}
-
-
-def test_minibatches_that_follow_one_another_pass():
-    check_stateful_data(build(), loaders(RunningText(2, seed=0)))
-
-
-def test_minibatches_that_do_not_are_refused_with_what_works():
-    windows = [RunningText(2, seed=0)[i] for i in range(8)]
-    assert_refused(r"layer 1\.lstm carries .*carried=true", check_stateful_data, build(), loaders(windows))
-
-
-def test_minibatches_of_unlike_rows_are_refused():
-    class Ordered(list):
-        ordered = True
-
-    with pytest.raises(ConfigError, match="`train` have 2 to 3 rows"):
-        check_stateful_data(build(), loaders(Ordered(RunningText(2, seed=0)[i] for i in range(8)), rows=3))
-
-
-def test_models_that_carry_nothing_take_any_minibatches():
-    windows = [RunningText(2, seed=0)[i] for i in range(7)]
-    check_stateful_data(chain_of(nn.Sequential(nn.Embedding(11, 2))), loaders(windows, 3))
 
 
 def test_gradients_that_a_stage_cannot_give_are_refused():

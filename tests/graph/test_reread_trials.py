@@ -9,8 +9,8 @@ from torch import nn
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.graph.conversion import chain_of
-from pipetrain.runner.training.components.layers import check_forwards
-from pipetrain.runner.training.components.rereads import check_recomputation, weight_derived_layers
+from pipetrain.graph.layer_trials import check_forwards
+from pipetrain.graph.reread_trials import check_recomputation, weight_derived_layers
 
 
 class Scaled(nn.Module):

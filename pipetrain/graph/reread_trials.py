@@ -1,63 +1,21 @@
 """What layers compute when a stage reads other weights for the backward, or computes a forward again."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.stateful_layer import stateful_layers
-from pipetrain.engine.program.planned_operations import rebinds_weights
 from pipetrain.engine.seeding import python_generators_kept
 from pipetrain.engine.stage.saved_tensors import WeightCasts
 from pipetrain.engine.tensors import Tensors, close, differentiable, storage_pointers
-from pipetrain.runner.config.phases import PhaseSettings
-from pipetrain.runner.training.components.layers import called, copy_of, leaves_of
+from pipetrain.graph.layer_trials import called, copy_of, leaves_of
+from pipetrain.graph.python_state import changes, python_state
 
 _SAMPLES = 4
 _PLAIN = ComputeOptions()
-
-
-def changing_method(settings: Sequence[PhaseSettings], phases: Sequence[Phase]) -> str | None:
-    """Name of the first method whose backward may read other weights than its forward; None if no method does."""
-    named = zip(phases, settings, strict=True)
-    return next((chosen.choices["method"] for phase, chosen in named if _backward_reads_others(phase.rules)), None)
-
-
-def _backward_reads_others(rules: PipelineRules) -> bool:
-    if rules.schedule.synchronous:
-        return False
-    minibatches = rules.steady + 2
-    some = sorted({0, rules.num_stages // 2, rules.num_stages - 1})
-    return any(rebinds_weights(rules.planned(rules.replicas.workers_of(r)[0], minibatches)) for r in some)
-
-
-def check_rereads(
-    chain: LayerChain,
-    inputs: Tensors,
-    arithmetic: ComputeOptions,
-    changing: str | None,
-    phases: Sequence[Phase],
-) -> list[str]:
-    """A warning of layers that save tensors derived from weights, if `changing`, a method, has backwards read others.
-
-    Raises:
-        ConfigError: as `weight_derived_layers` and `check_recomputation`.
-    """
-    layers = [] if changing is None else weight_derived_layers(chain, inputs, arithmetic)
-    if phases[0].rules.segments is not None:  # as in all phases
-        check_recomputation(chain, inputs)
-    if not layers:
-        return []
-    named = ", ".join(layers)
-    saving = f"layer {named} saves a tensor derived from its weights; the backward pass will use it"
-    if len(layers) > 1:
-        saving = f"layers {named} save tensors derived from their weights; the backward pass will use them"
-    return [f"warning: {saving} unchanged although method={changing} asks for another weight version"]
 
 
 def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions = _PLAIN) -> list[str]:
@@ -101,9 +59,6 @@ def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
         ConfigError: a forward changes something that Python keeps, and does so each time; or it computes something
             else the second time, from a buffer that the first one has changed or by random numbers of its own.
     """
-    # the recorder of graphs comes with it
-    from pipetrain.graph.python_state import changes, python_state
-
     probe, results, states = copy_of(chain), list[Tensors](), []
     for _ in range(3):
         results.append(_computed_anew(probe, tuple(tensor[:_SAMPLES].clone() for tensor in inputs)))
