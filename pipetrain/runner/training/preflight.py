@@ -70,7 +70,8 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
 
     check_callbacks(settings)
     check_threads(settings)
-    resume, resume_notes = find_checkpoint(settings, run)
+    found, resume_notes = find_checkpoint(settings, run)
+    resume = None if found is None else found.folder
 
     # what every process builds
     device = device_of(settings.device)
@@ -112,7 +113,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     check_repeatable(fingerprints["train"], plan)
 
     # where it starts
-    start = new_start(settings, run, chain) if resume is None else resumed(resume, run, settings, planned, device)
+    start = new_start(settings, run, chain) if found is None else resumed(found, run, settings, planned, device)
     processes = 1 if plan.finegrained else placement.num_processes
     notes += [*transport_notes(settings.executor, device, processes), *resume_notes, *start.notes]
     return Job(

@@ -33,7 +33,20 @@ _STATELESS = ("optimizer.lr", "optimizer.clip_norm")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def find_checkpoint(settings: Settings, run: RunDirectory) -> tuple[Path | None, list[str]]:
+class Resumption(NamedTuple):
+    """The checkpoint that a run continues from, as it was read once.
+
+    Attributes:
+        progress: that it was saved with.
+        changes: settings of this run that differ from those that it was saved with.
+    """
+
+    folder: Path
+    progress: Mapping[str, Any]
+    changes: Sequence[Difference]
+
+
+def find_checkpoint(settings: Settings, run: RunDirectory) -> tuple[Resumption | None, list[str]]:
     """The checkpoint to continue from, with notes for the user; None for a fresh start.
 
     `auto` looks in this run's own directory, then next to it for the newest run of an identical configuration. If the
@@ -48,8 +61,9 @@ def find_checkpoint(settings: Settings, run: RunDirectory) -> tuple[Path | None,
     folder, notes = _automatic(settings, run) if settings.resume == "auto" else (_named(settings.resume, run), [])
     if folder is None:
         return None, notes
+    found = Resumption(folder, store.load_progress(folder), changes_since(folder, settings))
     faults = [f"{fault}; an earlier checkpoint takes its place" for fault in notes]
-    return folder, [*faults, *_check_settings(settings, folder)]
+    return found, [*faults, *_check_settings(settings, found)]
 
 
 def _named(resume: str, run: RunDirectory) -> Path:
@@ -126,34 +140,42 @@ def _check_ended(setting: str, run: RunDirectory) -> None:
         raise ConfigError(f"{setting}: {run} is still running ({owner}); wait for its end")
 
 
-def _check_settings(settings: Settings, folder: Path) -> list[str]:
+def _check_settings(settings: Settings, found: Resumption) -> list[str]:
     """A note on the settings that differ from those of the checkpoint.
 
     Raises:
         ConfigError: one of them must stay.
     """
-    source, progress = store.run_of(folder), store.load_progress(folder)
+    folder, progress, changes = found
+    source = store.run_of(folder)
     names = [Difference(group, progress[group], settings.choices[group]) for group in ("model", "dataset")]
-    changes = changes_since(folder, settings)
-    before = store.load_config(folder)["settings"]
-    targets = {name: section.get(TARGET) for name, section in before.items() if isinstance(section, Mapping)}
     for each in (*(each for each in names if each.old != each.new), *changes):
         if each.why_fixed:
-            old, new = as_configured(each.old), as_configured(each.new)
-            if (kind := str(targets.get(each.setting))).startswith(OBJECT):
-                raise ConfigError(
-                    f"resume={settings.resume}: a Python program gave {source} its {each.setting}, an object of "
-                    f"{kind.removeprefix(OBJECT)}; pipetrain.run([..., 'resume=...'], {each.setting}=...) resumes it"
-                )
-            raise ConfigError(
-                f"resume={settings.resume}: {source} was trained with {each.setting}={old}, but this run has "
-                f"{each.setting}={new}, and {each.why_fixed}; a resumed run takes no settings from there: give "
-                f"{each.setting}={old} again, or leave out resume"
-            )
+            raise ConfigError(f"resume={settings.resume}: {_refusal(each, source, _target_of(folder, each.setting))}")
     notes = [f"other settings than {source} had: {', '.join(map(str, changes))}"] if changes else []
     if any(each.setting == "train.ema" and each.old is None for each in changes):
         notes.append(f"train.ema={settings.train.ema}: averages start with the weights of {folder}, which has none")
     return notes
+
+
+def _target_of(folder: Path, section: str) -> str:
+    """The target that a section of the checkpoint's settings names; empty if it names none."""
+    content = store.load_config(folder)["settings"].get(section)
+    return str(content.get(TARGET)) if isinstance(content, Mapping) else ""
+
+
+def _refusal(each: Difference, source: RunDirectory, target: str) -> str:
+    """Why a setting must stay, and how it can."""
+    if target.startswith(OBJECT):
+        return (
+            f"a Python program gave {source} its {each.setting}, an object of {target.removeprefix(OBJECT)}; "
+            f"pipetrain.run([..., 'resume=...'], {each.setting}=...) resumes it"
+        )
+    old, new = as_configured(each.old), as_configured(each.new)
+    return (
+        f"{source} was trained with {each.setting}={old}, but this run has {each.setting}={new}, and {each.why_fixed}; "
+        f"a resumed run takes no settings from there: give {each.setting}={old} again, or leave out resume"
+    )
 
 
 class Start(NamedTuple):
@@ -190,26 +212,33 @@ def new_start(settings: Settings, run: RunDirectory, chain: LayerChain) -> Start
     return Start(weights=weights, origin={"path": str(weights.path), "sha256": weights.sha256}, notes=weights.notes)
 
 
-def resumed(folder: Path, run: RunDirectory, settings: Settings, planned: PlannedRun, device: str) -> Start:
-    """The start of a run that continues from the checkpoint in `folder`.
+def resumed(found: Resumption, run: RunDirectory, settings: Settings, planned: PlannedRun, device: str) -> Start:
+    """The start of a run that continues from a checkpoint.
 
     Raises:
         ConfigError: it cannot continue from there, or has no steps left.
     """
-    progress, changes = store.load_progress(folder), changes_since(folder, settings)
-    _check_data(folder, planned.data, progress, changes)
+    folder, progress, changes = found
+    _check_data(found, planned.data)
     contents.check_model(folder, planned.chain)
     if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
         contents.check_optimizer(folder, settings.optimizer, device)
-    state = TrainingState.of(progress, settings.train.target, planned.timetable, EarlyStopping.of(settings))
-    finished = _is_finished(folder, run, settings, state, planned.timetable, changes)
-    left = [] if finished else _what_is_left(state, planned.timetable)
+    timetable = planned.timetable
+    state = TrainingState.of(progress, settings.train.target, timetable, EarlyStopping.of(settings))
+    over = (
+        f"resume={settings.resume}: {folder} is at step {state.step}, and this run ends at step "
+        f"{min(state.step, timetable.total_steps)}; {_how_to_continue(state, timetable)}"
+    )
+    in_place = run if settings.resume == "auto" else None
+    finished = _is_finished(found, state, timetable, over, in_place)
+    left = [] if finished else _what_is_left(state, timetable)
     return Start(finished, origin=progress.get("initial_weights"), notes=left)
 
 
-def _check_data(folder: Path, data: Data, progress: Mapping[str, Any], changes: Sequence[Difference]) -> None:
+def _check_data(found: Resumption, data: Data) -> None:
     """Checks that a run reads the data set that a checkpoint was trained with, unless its settings say otherwise."""
-    store.check_vocabulary(folder, data.dataset)
+    folder, progress, changes = found
+    store.check_vocabulary(folder, progress, data.dataset)
     steps = len(data.train)
     before = progress.get("steps_per_epoch", steps)
     if before != steps:
@@ -220,34 +249,25 @@ def _check_data(folder: Path, data: Data, progress: Mapping[str, Any], changes: 
             "run without resume"
         )
     if not any(each.changes_data for each in changes):
-        store.check_data(folder, data.loaders, "or start a new run without resume")
+        store.check_data(folder, progress, data.loaders, "or start a new run without resume")
 
 
 def _is_finished(
-    folder: Path,
-    run: RunDirectory,
-    settings: Settings,
-    state: TrainingState,
-    timetable: Timetable,
-    changes: Sequence[Difference],
+    found: Resumption, state: TrainingState, timetable: Timetable, over: str, in_place: RunDirectory | None
 ) -> bool:
-    """True if nothing is left to run or to write, in a run that continues itself.
+    """True if nothing is left to run or to write, in the run `in_place`, which may continue itself.
 
     Raises:
-        ConfigError: any other run would have nothing to do.
+        ConfigError: any other run would have nothing to do; `over` says so.
     """
-    over = (
-        f"resume={settings.resume}: {folder} is at step {state.step}, and this run ends at step "
-        f"{min(state.step, timetable.total_steps)}; {_how_to_continue(state, settings, timetable)}"
-    )
     if state.step > timetable.total_steps:
         raise ConfigError(over)
-    source = store.home_of(folder)
+    source = store.home_of(found.folder)
     if not state.ended(timetable) or source is None or not completed(source):
         return False
-    if others := [str(each) for each in changes if each.changes_weights]:
+    if others := [str(each) for each in found.changes if each.changes_weights]:
         raise ConfigError(f"{over}; it was completed with other settings ({', '.join(others)})")
-    if settings.resume == "auto" and source.path == run.path.resolve():
+    if in_place is not None and source.path == in_place.path.resolve():
         return True
     raise ConfigError(over)
 
@@ -261,10 +281,10 @@ def _what_is_left(state: TrainingState, timetable: Timetable) -> list[str]:
     return [due] if state.evaluation_due else []
 
 
-def _how_to_continue(state: TrainingState, settings: Settings, timetable: Timetable) -> str:
+def _how_to_continue(state: TrainingState, timetable: Timetable) -> str:
     """The setting that lets a finished run continue, as the end of an error message."""
     if state.stopped_early(timetable) is not None:
         return "raise train.patience"
     if state.reached is not None:
-        return f"it has reached train.target={as_configured(settings.train.target)}: set another, or null"
+        return f"it has reached train.target={as_configured(state.target)}: set another, or null"
     return "raise train.epochs or train.max_steps"

@@ -38,7 +38,7 @@ def load_whole_model(settings: Settings, dataset: Any, folder: Path, *, raw: boo
     Raises:
         ConfigError: the weights are of another model, or the data set has another vocabulary.
     """
-    store.check_vocabulary(folder, dataset)
+    store.check_vocabulary(folder, store.load_progress(folder), dataset)
     chain = build_model(settings, dataset)
     chain.module.load_state_dict(whole_state(folder, chain, averaged=not raw))
     with sharing_buffers(chain.module, *chain.layers):
@@ -57,7 +57,7 @@ def check_data_of_run(folder: Path, loader: Loader, overrides: Sequence[Override
     """
     if not any(override.key.split(".")[0] == "dataset" for override in overrides):
         way_on = "a setting of dataset, such as dataset.limit=null, reads other data without this comparison"
-        store.check_data(folder, {"eval": loader}, way_on)
+        store.check_data(folder, store.load_progress(folder), {"eval": loader}, way_on)
 
 
 @dataclass

@@ -38,13 +38,13 @@ def load_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def check_vocabulary(folder: Path, dataset: Any) -> None:
-    """Checks that token ids have kept their meaning, as far as checkpoint and data set record it.
+def check_vocabulary(folder: Path, progress: Mapping[str, Any], dataset: Any) -> None:
+    """Checks that token ids have kept their meaning, as far as a checkpoint's progress and the data set record it.
 
     Raises:
         ConfigError: the vocabulary is another.
     """
-    before = load_progress(folder).get("vocabulary_sha256")
+    before = progress.get("vocabulary_sha256")
     if before is not None and before != DataSet(dataset).vocabulary_sha256:
         raise ConfigError(
             f"dataset: its vocabulary is not that of {folder}, so token ids mean other text; use the data set, the "
@@ -52,18 +52,19 @@ def check_vocabulary(folder: Path, dataset: Any) -> None:
         )
 
 
-def check_data(folder: Path, loaders: Mapping[str, Loader], way_on: str) -> None:
+def check_data(folder: Path, progress: Mapping[str, Any], loaders: Mapping[str, Loader], way_on: str) -> None:
     """Checks that samples are those of the run, as far as the checkpoint records them.
 
     Args:
         folder: the checkpoint.
+        progress: that it was saved with.
         loaders: by the names of their splits.
         way_on: what to do if the data are meant to be others.
 
     Raises:
         ConfigError: one has another input or target, or there are more or fewer.
     """
-    recorded = load_progress(folder).get("data", {})
+    recorded = progress.get("data", {})
     for name in recorded.keys() & loaders.keys():
         found = difference(fingerprint_like(recorded[name], loaders[name]), recorded[name])
         if found is not None:

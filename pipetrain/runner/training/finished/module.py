@@ -66,7 +66,7 @@ def data_of(folder: Path, objects: Mapping[str, Any], *, trust: bool = False) ->
     given = {name: each for name, each in objects.items() if name == "dataset"}
     settings = with_objects(stored_settings(store.run_of(folder), [] if given else ["dataset"], trust=trust), given)
     dataset = build_dataset(settings.dataset, settings.seed)
-    store.check_vocabulary(folder, dataset)
+    store.check_vocabulary(folder, store.load_progress(folder), dataset)
     return dataset
 
 

@@ -57,14 +57,16 @@ def test_group_that_needs_other_state_is_refused(made, condition):
         )
 
 
-def test_differing_vocabulary_is_refused_but_not_an_unsaved_one(made, monkeypatch):
+def test_differing_vocabulary_is_refused_but_not_an_unsaved_one(made):
     _, folder = made
-    store.check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="b"))
-    stored = {**store.load_progress(folder), "vocabulary_sha256": "a"}
-    monkeypatch.setattr(store, "load_progress", lambda _folder: stored)
-    store.check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="a"))
+    progress = store.load_progress(folder)
+    store.check_vocabulary(folder, progress, SimpleNamespace(vocabulary_sha256="b"))
+    progress["vocabulary_sha256"] = "a"
+    store.check_vocabulary(folder, progress, SimpleNamespace(vocabulary_sha256="a"))
     for other in (SimpleNamespace(vocabulary_sha256="b"), SimpleNamespace()):
-        assert_refused(r"dataset: its vocabulary is not that of .*step-", store.check_vocabulary, folder, other)
+        assert_refused(
+            r"dataset: its vocabulary is not that of .*step-", store.check_vocabulary, folder, progress, other
+        )
 
 
 def test_checkpoint_is_compared_with_the_samples_that_it_records(tmp_path):
@@ -73,9 +75,12 @@ def test_checkpoint_is_compared_with_the_samples_that_it_records(tmp_path):
     ran = replace(ran, data=data.fingerprints())
     simulated(ran)
     folder = store.newest_undamaged(ran.run.path)
-    store.check_data(folder, {"train": data.train, "eval": data.evaluation}, "stop")
+    progress = store.load_progress(folder)
+    store.check_data(folder, progress, {"train": data.train, "eval": data.evaluation}, "stop")
     other = build_data(settings("gpipe", dataset={"train": 22, "eval": 9}))
     words = r"the number of samples of its `eval` is 9, and was 10 for the run of .*; stop"
-    assert_refused(words, store.check_data, folder, {"eval": other.evaluation}, "stop")
+    assert_refused(words, store.check_data, folder, progress, {"eval": other.evaluation}, "stop")
     other = build_data(settings("gpipe", dataset={"train": 22, "classes": 3}))
-    assert_refused(r"of sample .* of its `train` is", store.check_data, folder, {"train": other.train}, "stop")
+    assert_refused(
+        r"of sample .* of its `train` is", store.check_data, folder, progress, {"train": other.train}, "stop"
+    )
