@@ -28,7 +28,7 @@ from pipetrain.runner.training.components.pipeline import (
     build_partition_rule,
     build_pipeline_rules,
     build_recompute_segments,
-    build_schedule,
+    build_schedules,
     placement_of,
 )
 from pipetrain.runner.training.components.pipeline_checks import unfilled
@@ -88,7 +88,7 @@ class ProfiledRun:
             replicas = built.plan.replicas or (1,) * len(stages)
         else:
             stages, replicas = _laid_out(settings, build_partition_rule(settings), profile)
-        common_placement([build_schedule(phase) for phase in settings.phases], len(stages))
+        common_placement(build_schedules(settings.phases), len(stages))
         found = placement_of(settings, len(stages))
         placement = found if found.several and max(replicas) == 1 else None
         devices = sum(replicas) if placement is None else placement.num_processes

@@ -34,7 +34,7 @@ from pipetrain.runner.training.components.data import Data, build_data
 from pipetrain.runner.training.components.loss import build_loss
 from pipetrain.runner.training.components.machine import device_at, device_of
 from pipetrain.runner.training.components.model import build_model
-from pipetrain.runner.training.components.pipeline import build_partition_rule, build_schedule, placement_of
+from pipetrain.runner.training.components.pipeline import build_partition_rule, build_schedules, placement_of
 from pipetrain.runner.training.provenance import machine, occasion
 
 _profiles: dict[str, Profile] = {}
@@ -169,7 +169,7 @@ def _measuring(settings: Settings, data: Data) -> Measuring:
 
 def _splits_backward(settings: Settings) -> bool:
     try:
-        return any(build_schedule(phase).splits_backward for phase in settings.phases)
+        return any(each.splits_backward for each in build_schedules(settings.phases))
     except ConfigError:  # which a run raises
         return False
 

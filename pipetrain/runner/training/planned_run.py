@@ -1,15 +1,15 @@
 """A run's data, model and plan: all that is needed to say which layers form which stage."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pipetrain.engine.models.chain import LayerChain
-from pipetrain.runner.config.phases import naming_phase
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.run_plan import Plan, Unplanned, planned
 from pipetrain.runner.training.components.data import Data, build_data
 from pipetrain.runner.training.components.model import build_model, naming_types
-from pipetrain.runner.training.components.pipeline import build_partition_rule, build_schedule
+from pipetrain.runner.training.components.pipeline import build_partition_rule, build_phases, build_schedules
 from pipetrain.runner.training.components.weight_traffic import weight_memory_traffic
 from pipetrain.runner.training.timetable import Timetable, timetable_of
 
@@ -39,18 +39,9 @@ def plan_run(settings: Settings, resume: Path | None = None) -> PlannedRun:
     data = build_data(settings)
     chain = build_model(settings, data.dataset)
     timetable = timetable_of(settings, len(data.train))
-    run = Unplanned(
-        settings, chain, data, weight_memory_traffic(settings, timetable), _are_synchronous(settings), resume
-    )
+    passes = weight_memory_traffic(partial(build_phases, settings, timetable), settings.optimizer)
+    synchronous = all(schedule.synchronous for schedule in build_schedules(settings.phases))
+    run = Unplanned(settings, chain, data, passes, synchronous, resume)
     with naming_types(chain.module, chain, data.example):
         plan = planned(run, rule)
     return PlannedRun(data, chain, timetable, plan)
-
-
-def _are_synchronous(settings: Settings) -> bool:
-    """True if the schedules of all phases are synchronous."""
-    found = True
-    for phase in settings.phases:
-        with naming_phase(phase.number):
-            found &= build_schedule(phase).synchronous
-    return found

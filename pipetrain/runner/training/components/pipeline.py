@@ -58,7 +58,7 @@ def build_phases(
     settings: Settings,
     timetable: Timetable,
     num_stages: int,
-    segments: RecomputeSegments | None,
+    segments: RecomputeSegments | None = None,
     replicas: ReplicaSettings = _ONE_EACH,
 ) -> list[Phase]:
     """The phases of a run, one after the other.
@@ -89,6 +89,15 @@ def build_schedule(phase: PhaseSettings) -> Schedule:
     with _naming_target(phase.schedule):
         check_attributes(schedule)
     return schedule
+
+
+def build_schedules(phases: Sequence[PhaseSettings]) -> list[Schedule]:
+    """The schedules of all phases; raises as `build_schedule`."""
+    schedules = []
+    for phase in phases:
+        with naming_phase(phase.number):
+            schedules.append(build_schedule(phase))
+    return schedules
 
 
 @contextlib.contextmanager

@@ -2,22 +2,22 @@
 
 import functools
 import operator
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.executors.pipeline_rules import PipelineRules
+from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.engine.optim.prediction import known_rule
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.schedules import Kind, ListSchedule
 from pipetrain.engine.weights.average import PASSES
+from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.estimate import WeightPasses
 from pipetrain.runner.training.components.optimizer import build_torch_optimizer
-from pipetrain.runner.training.components.pipeline import build_phases
-from pipetrain.runner.training.timetable import Timetable
 
 _COPY = 2
 _ACCUMULATION = 3
@@ -29,13 +29,20 @@ _UNFUSED = 3
 """A step that is a loop over operations makes about so many times the passes of a fused one."""
 
 
-def weight_memory_traffic(settings: Settings, timetable: Timetable) -> WeightPasses:
-    """The passes of each stage, averaged over the steps of all phases, by the number of stages."""
+def weight_memory_traffic(
+    phases_on: Callable[[int], Sequence[Phase]], optimizer_settings: OptimizerSettings
+) -> WeightPasses:
+    """The passes of each stage, averaged over the steps of all phases, by the number of stages.
+
+    Args:
+        phases_on: number of stages -> the phases of the run.
+        optimizer_settings: of the run.
+    """
 
     @functools.cache  # asked for by the cuts and by the plan
     def passes(num_stages: int) -> list[float]:
-        phases = build_phases(settings, timetable, num_stages, None)
-        optimizer = _optimizer_of_matrix(settings)
+        phases = phases_on(num_stages)
+        optimizer = _optimizer_of_matrix(optimizer_settings)
         steps = [phase.end - phase.start for phase in phases]
         by_stage = zip(*(passes_under(phase.rules, optimizer) for phase in phases), strict=True)
         return [sum(map(operator.mul, passes, steps)) / max(1, sum(steps)) for passes in by_stage]
@@ -48,18 +55,18 @@ def passes_of_run(settings: Settings, rules: PipelineRules) -> list[int]:
 
     They are those of the update, of the method, of `train.ema`, and of the accumulation of gradients.
     """
-    optimizer = _optimizer_of_matrix(settings)
+    optimizer = _optimizer_of_matrix(settings.optimizer)
     more = PASSES if settings.train.ema is not None else 0
     more += _ACCUMULATION * (rules.num_microbatches - 1)
     return [more + each for each in passes_of_updates(rules, optimizer)]
 
 
-def _optimizer_of_matrix(settings: Settings) -> Optimizer:
+def _optimizer_of_matrix(settings: OptimizerSettings) -> Optimizer:
     matrix, vector = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
     try:
-        return build_torch_optimizer(settings.optimizer, [matrix])
+        return build_torch_optimizer(settings, [matrix])
     except ConfigError:  # as of optimizers that need weights of both kinds
-        return build_torch_optimizer(settings.optimizer, [matrix, vector])
+        return build_torch_optimizer(settings, [matrix, vector])
 
 
 def passes_under(rules: PipelineRules, optimizer: Optimizer) -> list[int]:

@@ -1,5 +1,7 @@
 """How often a run reads and writes its weights at each minibatch, by method and optimizer."""
 
+from functools import partial
+
 import pytest
 import torch
 from support.one_run import prepared
@@ -7,7 +9,7 @@ from support.worker_pool import phase, settings
 from torch import nn
 
 from pipetrain.runner.config.settings import ReplicaSettings
-from pipetrain.runner.training.components.pipeline import build_pipeline_rules
+from pipetrain.runner.training.components.pipeline import build_phases, build_pipeline_rules
 from pipetrain.runner.training.components.weight_traffic import (
     passes_of_run,
     passes_of_updates,
@@ -22,7 +24,8 @@ COPY, PREDICTION, AVERAGE, ADAMS_DELTA, ACCUMULATION, MICROBATCH = 2, 3, 8, 9, 3
 
 def passes(case, num_stages=3, **changes):
     chosen = settings(case, **changes)
-    return weight_memory_traffic(chosen, timetable_of(chosen, 24))(num_stages)
+    phases_on = partial(build_phases, chosen, timetable_of(chosen, 24))
+    return weight_memory_traffic(phases_on, chosen.optimizer)(num_stages)
 
 
 @pytest.mark.parametrize(
