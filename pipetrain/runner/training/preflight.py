@@ -85,8 +85,9 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     arithmetic = arithmetic_of_checks(settings.train, device)
     trial = training_dry_run(data, chain, arithmetic)
     labels = label_range(settings.model.target, data.dataset, loss, trial.outputs, trial.targets)
-    check_labels(settings.model.target, data.dataset, labels, trial.all_targets, trial.indices)
+    check_labels(settings.model.target, labels, trial.all_targets, trial.indices)
     check_vocabulary(settings.model.target, trial.tokens)
+    data.expect(labels, trial.tokens)
 
     # what works together
     check_state(chain)
@@ -101,7 +102,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
         *check_rereads(chain, data.example, arithmetic, changing, phases),
         *check_loss(settings, trial, loss, metrics, decoded),
         *check_halves(settings, data, chain, loss, trial, arithmetic),
-        *check_data(settings, data, labels, trial.tokens, device),
+        *check_data(settings, data, device),
         *check_replicas(settings, chain, plan, phases, timetable.steps_per_epoch),
         *check_pipeline(settings, chain, data.train, plan, phases, device),
         *decoding_notes,

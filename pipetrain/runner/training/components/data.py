@@ -1,7 +1,6 @@
 """The data set of a run and its loaders, and the checks that the model can use its samples."""
 
 import itertools
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pipetrain.data.fetch import Fetch, generator_kept
+from pipetrain.data.fetch import generator_kept
 from pipetrain.data.fingerprint import (
     Fingerprint,
     difference,
@@ -20,12 +19,13 @@ from pipetrain.data.fingerprint import (
 )
 from pipetrain.data.interface import DataSet, Split
 from pipetrain.data.loader import Loader
-from pipetrain.data.ranges import LabelRange, TokenRange, class_count, known_labels, label_of
+from pipetrain.data.ranges import LabelRange, TokenRange, class_count
+from pipetrain.data.sample_checks import check_samples
 from pipetrain.data.samples import NamedData, naming_errors
 from pipetrain.data.splits import data_object
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.losses import Loss, ignored_target, is_classification, number_of_classes
-from pipetrain.engine.seeding import key, python_draws, python_generators_kept
+from pipetrain.engine.seeding import key, python_draws
 from pipetrain.engine.tensors import Tensors
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.settings import DatasetSettings, Settings
@@ -33,8 +33,6 @@ from pipetrain.runner.partition.run_plan import Plan
 
 _COMPARED = 8
 """Samples of a split that processes compare."""
-_SECONDS = 0.5
-"""Time to read samples of a split before the start."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,14 @@ class Data:
         self.evaluation.labels = labels and replace(labels, split="eval")
         self.train.tokens = tokens
         self.evaluation.tokens = tokens and replace(tokens, split="eval")
+
+    def check_samples(self, *, evaluates: bool) -> None:
+        """Checks the expected labels and tokens before the start; raises as `check_samples`.
+
+        The evaluation set is left out unless the run `evaluates`.
+        """
+        for loader in (self.train, self.evaluation) if evaluates else (self.train,):
+            check_samples(loader)
 
 
 @contextmanager
@@ -158,16 +164,14 @@ def _loader_options(settings: Settings) -> dict[str, Any]:
     return {"seed": settings.seed, "limit": data.limit, "workers": data.workers, "prefetch": data.prefetch}
 
 
-def check_data(
-    settings: Settings, data: Data, labels: LabelRange | None, tokens: TokenRange | None, device: str
-) -> Iterator[str]:
+def check_data(settings: Settings, data: Data, device: str) -> Iterator[str]:
     """Notes on the data set, such as samples that it leaves out.
 
     Raises:
         ConfigError: a label or token id is out of range.
         DataError: a sample cannot be read.
     """
-    check_samples(data, labels, tokens, evaluates=bool(settings.eval.every_epochs))
+    data.check_samples(evaluates=bool(settings.eval.every_epochs))
     yield from DataSet(data.dataset).notes
     yield from _left_out(data, settings.train.microbatches)
     if settings.dataset.pin_memory and device == "cpu":
@@ -195,9 +199,7 @@ def label_range(model: Target, dataset: Any, loss: Loss, outputs: Tensors, targe
     return LabelRange("train", number_of_classes(loss, scores), ignored_target(loss), class_count(dataset), setting)
 
 
-def check_labels(
-    model: Target, dataset: Any, labels: LabelRange | None, targets: Tensors, indices: Sequence[int]
-) -> None:
+def check_labels(model: Target, labels: LabelRange | None, targets: Tensors, indices: Sequence[int]) -> None:
     """Compares the classes of the data set, and the labels of the first minibatch, with the outputs of the model.
 
     Raises:
@@ -205,7 +207,7 @@ def check_labels(
     """
     if labels is None:
         return
-    known = class_count(dataset)
+    known = labels.known
     if known is not None and known > labels.classes:
         larger = f"; model.classes={known} works" if labels.setting else ""
         raise ConfigError(
@@ -238,55 +240,6 @@ def check_vocabulary(model: Target, tokens: TokenRange | None) -> None:
             f"{model.setting}: its vocabulary has {rows} tokens, and the data set's has {tokens.known}; make a model "
             f"for {tokens.known}"
         )
-
-
-def check_samples(data: Data, labels: LabelRange | None, tokens: TokenRange | None, *, evaluates: bool) -> None:
-    """Checks all labels available without reading samples, and reads some samples only if that can show more.
-
-    Files may be damaged, and a label or token id out of range. The remaining samples are checked when they are read.
-
-    Raises:
-        ConfigError: a label or token id is out of range.
-        DataError: a sample cannot be read.
-    """
-    _check_split(data.train, labels, tokens)
-    if evaluates:
-        labels, tokens = labels and replace(labels, split="eval"), tokens and replace(tokens, split="eval")
-        _check_split(data.evaluation, labels, tokens)
-
-
-def _check_split(loader: Loader, labels: LabelRange | None, tokens: TokenRange | None) -> None:
-    files = Split(loader.dataset).reads_files
-    unknown_labels = labels is not None and not _check_stored_labels(loader, labels)
-    inputs = files or (tokens is not None and tokens.known is None)
-    targets = files or unknown_labels
-    if inputs or targets:
-        fetch = Fetch(loader.dataset, loader.seed, inputs=inputs, targets=targets, labels=labels, tokens=tokens)
-        _read_some(fetch, loader.samples_per_epoch)
-
-
-def _check_stored_labels(loader: Loader, labels: LabelRange) -> bool:
-    """Checks all labels of a split if no sample must be read for that; returns True if so."""
-    known = known_labels(loader.dataset)
-    if known is None:
-        return False
-    index = labels.outside(known[: loader.samples_per_epoch])
-    # the data set may change its labels when it reads them
-    label = None if index is None else label_of(loader.dataset, index)
-    if index is not None and label is not None:
-        labels.check(label[None], [index])
-    return True
-
-
-def _read_some(fetch: Fetch, samples: int) -> None:
-    """Reads the first samples for up to half a second."""
-    end = time.monotonic() + _SECONDS
-    # nor may the numbers that a data set draws elsewhere depend on the time
-    with python_generators_kept():
-        for index in range(samples):
-            fetch(0, [index])
-            if time.monotonic() > end:
-                break
 
 
 def check_repeatable(train: Fingerprint, plan: Plan) -> None:

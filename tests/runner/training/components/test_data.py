@@ -28,7 +28,6 @@ from pipetrain.runner.training.components.data import (
     Data,
     build_data,
     check_labels,
-    check_samples,
     check_vocabulary,
     label_range,
 )
@@ -113,7 +112,7 @@ def test_files_are_read_once_to_try_them_and_their_labels(pictures, monkeypatch)
         return torch.zeros(3, 16, 16), 2 if len(read) == 8 else 1
 
     monkeypatch.setattr(LabelledImages, "__getitem__", sample)
-    monkeypatch.setattr("pipetrain.runner.training.components.data.known_labels", lambda _split: None)
+    monkeypatch.setattr("pipetrain.data.sample_checks.known_labels", lambda _split: None)
     named = "sample 7 of `eval` has the label 2, and the model's 2 outputs"
     assert_refused(named, prepare, chosen, RunDirectory(folder / "run"))
     assert read == [*range(8)]
@@ -185,6 +184,11 @@ def known(labels):
     return TensorDataset(torch.zeros(len(labels), 2), torch.tensor(labels))
 
 
+def check_samples(data, labels, tokens, *, evaluates=True):
+    data.expect(labels, tokens)
+    data.check_samples(evaluates=evaluates)
+
+
 def tried(train, evaluation=(0,), loss=None, split=known, outputs=3, chosen=CHOSEN, **attributes):
     """Checks data sets of these labels for a model of so many outputs."""
     dataset = SimpleNamespace(train=split(train), eval=split(evaluation), **attributes)
@@ -192,8 +196,8 @@ def tried(train, evaluation=(0,), loss=None, split=known, outputs=3, chosen=CHOS
     scores = torch.zeros(1, outputs)
     first, model = (torch.tensor(train[:1]),), chosen.model.target
     labels = label_range(model, dataset, loss or CrossEntropy(), (scores,), first)
-    check_labels(model, dataset, labels, first, [0])
-    check_samples(data, labels, None, evaluates=True)
+    check_labels(model, labels, first, [0])
+    check_samples(data, labels, None)
 
 
 @pytest.mark.parametrize("split", [known, Decoding])
@@ -243,7 +247,7 @@ def test_labels_changed_by_dataset_are_checked_as_given():
 
 
 def test_reading_labels_ends_in_time_and_draws_nothing(monkeypatch):
-    monkeypatch.setattr("pipetrain.runner.training.components.data._SECONDS", 0.0)
+    monkeypatch.setattr("pipetrain.data.sample_checks._SECONDS", 0.0)
     split = Decoding([0, 1, 3])
     before = random.getstate()
     tried([0, 1, 3], split=lambda labels: split if len(labels) > 1 else known(labels))
@@ -284,7 +288,7 @@ def tried_tokens(tokens, train, evaluation=((0, 0),), positions=2, **attributes)
     reader = Reader(tokens, positions)
     trial = training_dry_run(data, LayerChain(reader, [reader]))
     check_vocabulary(CHOSEN.model.target, trial.tokens)
-    check_samples(data, None, trial.tokens, evaluates=True)
+    check_samples(data, None, trial.tokens)
 
 
 def test_ids_and_vocabularies_that_the_model_has_rows_for_pass():
@@ -329,7 +333,7 @@ def data_of(train, evaluation):
 
 def test_texts_are_read_once_for_their_labels_and_their_tokens():
     train, evaluation = Texts(5), Texts(3)
-    check_samples(data_of(train, evaluation), LABELS, TOKENS, evaluates=True)
+    check_samples(data_of(train, evaluation), LABELS, TOKENS)
     assert (train.read, evaluation.read) == ([*range(5)], [*range(3)])
 
 
@@ -338,7 +342,7 @@ def test_texts_are_read_once_for_their_labels_and_their_tokens():
     [({"label": 2}, "sample 0 of `eval` has the label 2"), ({"token": 4}, "sample 0 of `eval` has the token id 4")],
 )
 def test_wrong_label_or_token_of_the_same_reading_is_told(wrong, message):
-    assert_refused(message, check_samples, data_of(Texts(5), Texts(3, **wrong)), LABELS, TOKENS, evaluates=True)
+    assert_refused(message, check_samples, data_of(Texts(5), Texts(3, **wrong)), LABELS, TOKENS)
 
 
 def test_evaluation_set_of_a_run_without_evaluations_is_not_read():
@@ -349,5 +353,5 @@ def test_evaluation_set_of_a_run_without_evaluations_is_not_read():
 
 def test_samples_of_which_everything_is_known_are_not_read():
     train, evaluation = Texts(5), Texts(3)
-    check_samples(data_of(train, evaluation), None, replace(TOKENS, known=4), evaluates=True)
+    check_samples(data_of(train, evaluation), None, replace(TOKENS, known=4))
     assert train.read == evaluation.read == []
