@@ -1,12 +1,18 @@
 """`pipetrain eval RUN`: evaluates a checkpoint of a run."""
 
 import argparse
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pipetrain.engine.errors import ConfigError, ExitCode
+from pipetrain.engine.errors import ConfigError, ExitCode, one_line
 from pipetrain.engine.failure import USERS_ERRORS
 from pipetrain.runner.terminal.arguments import Subparsers, add_checkpoint_arguments, selected_checkpoint
 from pipetrain.runner.terminal.output_folder import check_new_file
+from pipetrain.runner.terminal.text_table import printable, text_lines
+
+if TYPE_CHECKING:
+    from pipetrain.runner.training.finished.evaluate import Evaluation
 
 _DESCRIPTION = """\
 Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
@@ -55,7 +61,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     # from here on torch is needed, which takes seconds to import
     from pipetrain.engine.files import strict_json
     from pipetrain.runner.terminal.error_line import report_error
-    from pipetrain.runner.terminal.run_tables import evaluation_json, evaluation_lines, evaluation_texts
     from pipetrain.runner.tracking.files import write_whole
     from pipetrain.runner.training.finished.evaluate import evaluate
 
@@ -71,3 +76,41 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             raise ConfigError(f"--texts {texts}: this evaluation generates none: see docs/metrics.md")
         write_whole(texts, evaluation_texts(evaluation))
     return ExitCode.COMPLETED
+
+
+def evaluation_lines(evaluation: "Evaluation") -> list[str]:
+    """The lines of a table: the checkpoint, the model and the data, and a line for each metric."""
+    rows = [
+        ("checkpoint", one_line(str(evaluation.checkpoint))),
+        ("step", str(evaluation.step)),
+        ("model", evaluation.model),
+        ("dataset", f"{evaluation.dataset}, {evaluation.samples:,} samples"),
+    ]
+    if evaluation.weights is not None:
+        rows.insert(2, ("weights", evaluation.weights))
+    for name, value in evaluation.metrics.items():
+        rows.append((name, f"{value:.4g}" if name in ("loss", "perplexity") else f"{value:.4g} %"))
+    for name, value in evaluation.others.items():
+        signature = evaluation.signatures.get(name)
+        rows.append((name, f"{value:.4g}" if signature is None else f"{value:.4g}  ({signature})"))
+    return [printable(line) for line in text_lines(rows, "<<")]
+
+
+def evaluation_json(evaluation: "Evaluation") -> dict[str, Any]:
+    """The evaluation as a JSON object, with `metrics` as in metrics.jsonl."""
+    return {
+        "checkpoint": str(evaluation.checkpoint),
+        "step": evaluation.step,
+        "weights": evaluation.weights,
+        "model": evaluation.model,
+        "dataset": evaluation.dataset,
+        "samples": evaluation.samples,
+        "metrics": {**evaluation.metrics, **evaluation.others},
+        "signatures": dict(evaluation.signatures),
+    }
+
+
+def evaluation_texts(evaluation: "Evaluation") -> str:
+    """A line of JSON for each generated text, with its references."""
+    lines = ({"text": text, "references": list(references)} for text, references in evaluation.texts)
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)

@@ -65,7 +65,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: a value has no name, a flag lacks its partner, or the run directory cannot be made.
     """
     if options.help:
-        from pipetrain.runner.terminal.settings_help import settings_help
+        from pipetrain.commands.run.settings_help import settings_help
 
         print(options.parser.format_help())
         print(*settings_help(options.words, options.config_dir), "", "Examples:", _EXAMPLES, sep="\n")

@@ -1,23 +1,19 @@
-"""Tables that runs and evaluations print."""
+"""Tables that runs print."""
 
-import json
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.engine.errors import one_line
 from pipetrain.engine.failure import relative_to_cwd
 from pipetrain.runner.terminal.text_table import (
     both_ends,
     counted,
     number_list,
-    printable,
     rate_of,
     shortened,
     size_of,
-    text_lines,
     text_table,
 )
 from pipetrain.runner.tracking.records import format_metric
@@ -25,7 +21,6 @@ from pipetrain.runner.tracking.throughput import MEASURED, PREDICTED, SIMULATOR,
 
 if TYPE_CHECKING:
     from pipetrain.runner.partition.run_plan import Plan
-    from pipetrain.runner.training.finished.evaluate import Evaluation
 
 
 _WIDTH = 100
@@ -133,41 +128,3 @@ def _stage_table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
-def evaluation_lines(evaluation: "Evaluation") -> list[str]:
-    """The lines of a table: the checkpoint, the model and the data, and a line for each metric."""
-    rows = [
-        ("checkpoint", one_line(str(evaluation.checkpoint))),
-        ("step", str(evaluation.step)),
-        ("model", evaluation.model),
-        ("dataset", f"{evaluation.dataset}, {evaluation.samples:,} samples"),
-    ]
-    if evaluation.weights is not None:
-        rows.insert(2, ("weights", evaluation.weights))
-    for name, value in evaluation.metrics.items():
-        rows.append((name, f"{value:.4g}" if name in ("loss", "perplexity") else f"{value:.4g} %"))
-    for name, value in evaluation.others.items():
-        signature = evaluation.signatures.get(name)
-        rows.append((name, f"{value:.4g}" if signature is None else f"{value:.4g}  ({signature})"))
-    return [printable(line) for line in text_lines(rows, "<<")]
-
-
-def evaluation_json(evaluation: "Evaluation") -> dict[str, Any]:
-    """The evaluation as a JSON object, with `metrics` as in metrics.jsonl."""
-    return {
-        "checkpoint": str(evaluation.checkpoint),
-        "step": evaluation.step,
-        "weights": evaluation.weights,
-        "model": evaluation.model,
-        "dataset": evaluation.dataset,
-        "samples": evaluation.samples,
-        "metrics": {**evaluation.metrics, **evaluation.others},
-        "signatures": dict(evaluation.signatures),
-    }
-
-
-def evaluation_texts(evaluation: "Evaluation") -> str:
-    """A line of JSON for each generated text, with its references."""
-    lines = ({"text": text, "references": list(references)} for text, references in evaluation.texts)
-    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)

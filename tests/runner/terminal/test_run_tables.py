@@ -1,7 +1,5 @@
-"""The tables of plans, runs and evaluations."""
+"""The tables of plans and runs."""
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,15 +7,7 @@ import torch
 
 from pipetrain.runner.partition.rules import Even
 from pipetrain.runner.partition.run_plan import Plan, StagePlan, make_plan
-from pipetrain.runner.terminal.run_tables import (
-    evaluation_json,
-    evaluation_lines,
-    evaluation_texts,
-    next_steps,
-    plan_table,
-    summary_lines,
-)
-from pipetrain.runner.training.finished.evaluate import Evaluation
+from pipetrain.runner.terminal.run_tables import next_steps, plan_table, summary_lines
 from pipetrain.zoo.models import torchvision_models
 
 
@@ -130,45 +120,3 @@ def test_next_steps_name_the_run_as_seen_from_here(tmp_path, monkeypatch):
     assert next_steps(Path("/my runs/a"), traced=True).endswith(
         "report runs '/my runs', pipetrain timeline '/my runs/a'"
     )
-
-
-FOUND = Evaluation(
-    Path("/runs/a/checkpoints/step-00000040"), 40, "lenet5", "mnist", 10000, {"loss": 1.29317, "top1": 56.5625}
-)
-GENERATED = replace(FOUND, others={"bleu": 25.125, "length": 3.0}, signatures={"bleu": "nrefs:1|beam:5"})
-
-
-def test_evaluation_table_says_what_was_evaluated_on_what():
-    assert evaluation_lines(FOUND) == [
-        "checkpoint  /runs/a/checkpoints/step-00000040",
-        "step        40",
-        "model       lenet5",
-        "dataset     mnist, 10,000 samples",
-        "loss        1.293",
-        "top1        56.56 %",
-    ]
-    assert "model       x?]0;y?" in evaluation_lines(replace(FOUND, model="x\x1b]0;y\x07"))
-    assert evaluation_lines(replace(FOUND, metrics={"perplexity": 12.5}))[-1] == "perplexity  12.5"
-    assert evaluation_lines(GENERATED)[-2:] == ["bleu        25.12  (nrefs:1|beam:5)", "length      3"]
-
-
-def test_evaluation_json_has_the_metrics_in_full():
-    assert evaluation_json(GENERATED) == {
-        "checkpoint": "/runs/a/checkpoints/step-00000040",
-        "step": 40,
-        "model": "lenet5",
-        "dataset": "mnist",
-        "samples": 10000,
-        "weights": None,
-        "metrics": {"loss": 1.29317, "top1": 56.5625, "bleu": 25.125, "length": 3.0},
-        "signatures": {"bleu": "nrefs:1|beam:5"},
-    }
-
-
-def test_generated_texts_are_lines_of_json():
-    found = evaluation_texts(replace(FOUND, texts=[("ein Wort", ["ein Wort", "1 Wort"]), ("für", ["für"])]))
-    assert [json.loads(line) for line in found.splitlines()] == [
-        {"text": "ein Wort", "references": ["ein Wort", "1 Wort"]},
-        {"text": "für", "references": ["für"]},
-    ]
-    assert "für" in found

@@ -9,10 +9,10 @@ from support.one_run import carried_out
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain import cli
+from pipetrain.commands.evaluate import evaluation_lines
 from pipetrain.engine.errors import ExitCode
 from pipetrain.engine.stage.saved_state import Kind
 from pipetrain.runner.config.choices import choices_of
-from pipetrain.runner.terminal.run_tables import evaluation_lines
 from pipetrain.runner.tracking.stored_settings import parse_overrides
 from pipetrain.runner.training.checkpoint import contents, store
 from pipetrain.runner.training.checkpoint.store import Selection
