@@ -99,7 +99,7 @@ def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path |
         threads=1,
         device=os.environ.get("DEVICE", "cpu"),
         resume=resume,
-        lower_is_better=falling_metrics(build_metrics(chosen), data.dataset),
+        lower_is_better=falling_metrics(build_metrics(chosen.metrics), data.dataset),
     )
 
 

@@ -154,7 +154,7 @@ def _with_weights(profile: Profile, chain: LayerChain) -> Profile:
 def _measuring(settings: Settings, data: Data) -> Measuring:
     device = device_of(settings.device)
     return Measuring(
-        loss=build_loss(settings, data.dataset),
+        loss=build_loss(settings.loss, data.dataset),
         arithmetic=build_arithmetic(settings.train),
         device=device_at(device, 0),
         threads=settings.threads or max(1, usable_cores() // _processes(settings)),

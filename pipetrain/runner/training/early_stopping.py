@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.tracking.records import format_metric
 
 
@@ -30,12 +30,9 @@ class EarlyStopping:
     evaluations: int = 0
 
     @classmethod
-    def of(cls, settings: Settings) -> Self | None:
-        """The early stopping of a fresh run; None if no patience is set."""
-        train = settings.train
-        return (
-            None if train.patience is None else cls(settings.checkpoint.metric, train.patience, train.min_improvement)
-        )
+    def of(cls, train: TrainConfig, metric: str) -> Self | None:
+        """The early stopping of a fresh run by a metric; None if no patience is set."""
+        return None if train.patience is None else cls(metric, train.patience, train.min_improvement)
 
     @property
     def ended(self) -> bool:

@@ -68,8 +68,8 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
         set_environment("cuda")
     lazy_compiler.install()
 
-    check_callbacks(settings)
-    check_threads(settings)
+    check_callbacks(settings.log.to, settings.callbacks)
+    check_threads(settings.threads, settings.dataset.workers)
     found, resume_notes = find_checkpoint(settings, run)
     resume = None if found is None else found.folder
 
@@ -79,7 +79,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     data, chain, timetable, plan = planned.data, planned.chain, planned.timetable, planned.plan
     phases = build_planned_phases(settings, timetable, plan, chain)
     placement = common_placement([phase.rules.schedule for phase in phases], len(plan.bounds))
-    loss, metrics = build_loss(settings, data.dataset), build_metrics(settings)
+    loss, metrics = build_loss(settings.loss, data.dataset), build_metrics(settings.metrics)
 
     # what the first samples show
     arithmetic = arithmetic_of_checks(settings.train, device)
@@ -92,7 +92,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     # what works together
     check_state(chain)
     changing = changing_method(settings.phases, phases)
-    decoded, decoding_notes = decoded_metrics(settings, data.dataset, chain)
+    decoded, decoding_notes = decoded_metrics(settings.eval, data.dataset, chain)
     notes = [
         *check_optimizer(settings.optimizer, chain, plan, phases, device),
         *check_model(settings, chain, data),
@@ -114,7 +114,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     check_repeatable(fingerprints["train"], plan)
 
     # where it starts
-    start = new_start(settings, run, chain) if found is None else resumed(found, run, settings, planned, device)
+    start = new_start(settings.model, run, chain) if found is None else resumed(found, run, settings, planned, device)
     processes = 1 if plan.finegrained else placement.num_processes
     notes += [*transport_notes(settings.executor, device, processes), *resume_notes, *start.notes]
     return Job(

@@ -14,7 +14,7 @@ from pipetrain.engine.errors import ConfigError, as_configured
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.runner.config.instantiate import OBJECT
 from pipetrain.runner.config.schema import TARGET
-from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.config.settings import ModelSettings, Settings
 from pipetrain.runner.tracking import summary
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.run_lock import owner_of
@@ -23,7 +23,6 @@ from pipetrain.runner.training.checkpoint.initial_weights import InitialWeights,
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint.writer import remove_leftovers
 from pipetrain.runner.training.components.data import Data
-from pipetrain.runner.training.early_stopping import EarlyStopping
 from pipetrain.runner.training.planned_run import PlannedRun
 from pipetrain.runner.training.settings_diff import Difference, changes_since, identity_settings
 from pipetrain.runner.training.timetable import Timetable
@@ -194,19 +193,19 @@ class Start(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def new_start(settings: Settings, run: RunDirectory, chain: LayerChain) -> Start:
+def new_start(model: ModelSettings, run: RunDirectory, chain: LayerChain) -> Start:
     """The start of a run that resumes no checkpoint.
 
     Raises:
         ConfigError: `model.weights` names no weights of this model, or a file of the run's own directory.
     """
     # other processes of an outer launcher learn from the first one what is loaded
-    weights = initial_weights(settings.model, chain) if outer_launcher.leads() else None
+    weights = initial_weights(model, chain) if outer_launcher.leads() else None
     if weights is None:
         return Start()
     if weights.path.is_relative_to(run.checkpoints.resolve()):
         raise ConfigError(
-            f"model.weights={settings.model.weights}: these weights are in hydra.run.dir={run}, whose files a "
+            f"model.weights={model.weights}: these weights are in hydra.run.dir={run}, whose files a "
             "new run would move to another folder; take another hydra.run.dir, or continue that run with resume"
         )
     return Start(weights=weights, origin={"path": str(weights.path), "sha256": weights.sha256}, notes=weights.notes)
@@ -224,7 +223,7 @@ def resumed(found: Resumption, run: RunDirectory, settings: Settings, planned: P
     if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
         contents.check_optimizer(folder, settings.optimizer, device)
     timetable = planned.timetable
-    state = TrainingState.of(progress, settings.train.target, timetable, EarlyStopping.of(settings))
+    state = TrainingState.of(progress, timetable, settings.train, settings.checkpoint.metric)
     over = (
         f"resume={settings.resume}: {folder} is at step {state.step}, and this run ends at step "
         f"{min(state.step, timetable.total_steps)}; {_how_to_continue(state, timetable)}"

@@ -29,7 +29,6 @@ from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.callbacks import build_callbacks
 from pipetrain.runner.training.components.machine import device_at, give_back_free_memory
 from pipetrain.runner.training.components.optimizer import build_optimizers, rates_by_stage
-from pipetrain.runner.training.early_stopping import EarlyStopping
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.outcome import summary_of
 from pipetrain.runner.training.trainer import Trainer
@@ -57,7 +56,7 @@ class TrainingSession:
         settings, placement = job.settings, job.placement
         device = device_at(job.device, 0) if transport is None else transport.device
         progress = store.load_progress(job.resume) if job.resume else {}
-        state = TrainingState.of(progress, settings.train.target, job.timetable, EarlyStopping.of(settings))
+        state = TrainingState.of(progress, job.timetable, settings.train, settings.checkpoint.metric)
         training = Training(
             optimizer=build_optimizers(settings, job.timetable, len(job.plan.bounds)),
             loss=self.components.loss,
@@ -98,7 +97,7 @@ class TrainingSession:
             counts_tokens=counts_tokens(components.loss),
             lower_is_better=components.lower_is_better,
             sweep=job.sweep,
-            callbacks=build_callbacks(job.settings),
+            callbacks=build_callbacks(job.settings.log.to, job.settings.callbacks),
             device=training.device,
         )
         history = contents.load_history(job.resume) if job.resume else {}

@@ -17,6 +17,7 @@ from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.losses import without_exchanges
 from pipetrain.engine.models.chain import LayerChain, assemble, sharing_buffers
 from pipetrain.engine.seeding import key
+from pipetrain.runner.config.schema import EvalConfig
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.stored_settings import Override
 from pipetrain.runner.training.checkpoint import store
@@ -145,18 +146,18 @@ def whole_model_metrics(
     return WholeModelMetrics(chain, decoding, options, settings.seed, hooks, chain.aliases())
 
 
-def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> tuple[tuple[str, ...], list[str]]:
+def decoded_metrics(asked: EvalConfig, dataset: Any, chain: LayerChain) -> tuple[tuple[str, ...], list[str]]:
     """Names of the metrics of generated texts, and a warning if evaluations generate none although the data set could.
 
     Raises:
         ConfigError: as `whole_model_metrics`.
     """
     decoding = DataSet(dataset).decoding
-    if decoding is None or not settings.eval.decode:
+    if decoding is None or not asked.decode:
         return (), []
     if (problem := problem_of(decoding, chain)) is None:
         return tuple(decoding.metrics), []
-    return (), [f"warning: evaluations generate no texts: {problem}"] if settings.eval.every_epochs else []
+    return (), [f"warning: evaluations generate no texts: {problem}"] if asked.every_epochs else []
 
 
 def problem_of(decoding: Any, chain: LayerChain) -> str | None:

@@ -75,8 +75,8 @@ def build_in_worker(job: Job, data: Data, *, has_last_stage: bool) -> Components
         chain,
         job.timetable,
         phases=build_planned_phases(settings, job.timetable, plan, chain),
-        loss=build_loss(settings, data.dataset),
-        metrics=build_metrics(settings) if has_last_stage else NO_METRICS,
+        loss=build_loss(settings.loss, data.dataset),
+        metrics=build_metrics(settings.metrics) if has_last_stage else NO_METRICS,
         lower_is_better=job.lower_is_better,
     )
 

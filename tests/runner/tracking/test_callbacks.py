@@ -225,7 +225,7 @@ def test_checkpoint_complete_after_a_failure_is_reported(tmp_path, monkeypatch, 
 
     seen, ended, written = [], threading.Event(), tensor_file.write
     monkeypatch.setattr(tensor_file, "write", write)
-    monkeypatch.setattr(session, "build_callbacks", lambda _settings: {"noting": Noting()})
+    monkeypatch.setattr(session, "build_callbacks", lambda *_: {"noting": Noting()})
     made = job(tmp_path, "gpipe", 2, checkpoint={"every_steps": 2}, log={"callback_errors": "stop"})
     with pytest.raises(ValueError, match="no more"):
         run_simulated(on("simulated", made), show, Interruption())

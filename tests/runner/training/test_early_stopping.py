@@ -70,10 +70,8 @@ def test_count_continues_unless_the_metric_is_another():
 
 
 def test_settings_without_patience_have_no_early_stopping():
-    assert EarlyStopping.of(settings("gpipe")) is None
-    made = EarlyStopping.of(
-        settings("gpipe", train={"patience": 2, "min_improvement": 0.5}, checkpoint={"metric": "top1"})
-    )
+    assert EarlyStopping.of(settings("gpipe").train, "loss") is None
+    made = EarlyStopping.of(settings("gpipe", train={"patience": 2, "min_improvement": 0.5}).train, "top1")
     assert (made.metric, made.patience, made.min_improvement) == ("top1", 2, 0.5)
 
 

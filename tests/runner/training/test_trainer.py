@@ -13,6 +13,7 @@ from pipetrain.engine.executors.base import IntervalTimes
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.losses import NO_METRICS
 from pipetrain.engine.schedules import Replicas
+from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.components.data import build_data
 from pipetrain.runner.training.early_stopping import EarlyStopping
@@ -219,7 +220,7 @@ def test_resumed_evaluation_at_the_end_trains_nothing():
 def test_evaluation_is_due_by_checkpoint_and_settings():
     def due(progress, every=1):
         table = Timetable(12, 4, every, 0, None, [12])
-        return TrainingState.of(progress, None, table).evaluation_due
+        return TrainingState.of(progress, table, TrainConfig(), "loss").evaluation_due
 
     assert due({"step": 4, "evaluation_due": True})
     assert not due({"step": 4, "evaluation_due": True}, every=0)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.training.early_stopping import EarlyStopping
 from pipetrain.runner.training.timetable import Timetable
 
@@ -36,20 +37,15 @@ class TrainingState:
     stopping: EarlyStopping | None = None
 
     @classmethod
-    def of(
-        cls,
-        progress: Mapping[str, Any],
-        target: Mapping[str, float] | None,
-        timetable: Timetable,
-        stopping: EarlyStopping | None = None,
-    ) -> Self:
-        """The state in a checkpoint, for a run with this target, timetable and early stopping.
+    def of(cls, progress: Mapping[str, Any], timetable: Timetable, train: TrainConfig, metric: str) -> Self:
+        """The state in a checkpoint, for a run with this timetable, which may stop early by a metric.
 
-        That of a fresh run if the progress is empty. `stopping` continues from it.
+        That of a fresh run if the progress is empty.
         """
         step, metrics = progress.get("step", 0), progress.get("metrics", {})
         # settings that make an earlier step the last one make its evaluation due
         due = bool(progress.get("evaluation_due")) or (0 < step == timetable.total_steps and not metrics)
+        target, stopping = train.target, EarlyStopping.of(train, metric)
         if stopping is not None:
             stopping.continue_from(progress.get("early_stopping"))
         return cls(

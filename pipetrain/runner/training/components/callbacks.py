@@ -1,5 +1,6 @@
 """The callbacks of a run: its trackers, then those of `callbacks`."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 
@@ -7,7 +8,6 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.libraries.imports import require
 from pipetrain.runner.config.checks import TRACKERS
 from pipetrain.runner.config.instantiate import Target
-from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.config.suggestions import did_you_mean
 from pipetrain.runner.tracking.callbacks import METHODS, Callback
 
@@ -15,17 +15,17 @@ _EXTRAS = ("mlflow", "wandb")
 """Trackers that are the name of an optional package and of the extra that installs it."""
 
 
-def check_callbacks(settings: Settings) -> None:
+def check_callbacks(trackers: Sequence[str], callbacks: Sequence[Target]) -> None:
     """Checks that a run has what its trackers and callbacks need, without building any.
 
     Raises:
         ConfigError: a package is missing, or a target of `callbacks` is no callback or does not take its options.
     """
-    for name in settings.log.to:
+    for name in trackers:
         if name in _EXTRAS:
             require(f"log.to=[{name}]", (name,), name)
         _check_installed(name)
-    for target in settings.callbacks:
+    for target in callbacks:
         _check(target)
 
 
@@ -59,12 +59,12 @@ def tracker(name: str) -> Target:
     return Target("log.to", TRACKERS[name], {})
 
 
-def build_callbacks(settings: Settings) -> dict[str, Callback]:
+def build_callbacks(trackers: Sequence[str], callbacks: Sequence[Target]) -> dict[str, Callback]:
     """The callbacks by the setting that names each.
 
     Raises:
         ConfigError: a constructor raised an exception.
     """
-    targets = {f"log.to=[{name}]": tracker(name) for name in settings.log.to}
-    targets |= {target.setting: target for target in settings.callbacks}
+    targets = {f"log.to=[{name}]": tracker(name) for name in trackers}
+    targets |= {target.setting: target for target in callbacks}
     return {name: target.build() for name, target in targets.items()}

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -30,7 +30,7 @@ from pipetrain.engine.losses import (
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.tensors import Tensors
 from pipetrain.runner.config.instantiate import Target
-from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.config.settings import MetricSettings, Settings
 from pipetrain.runner.config.suggestions import did_you_mean
 from pipetrain.runner.training.components.data import Data, evaluation_batch_size
 from pipetrain.runner.training.components.dry_run import DryRun, several_outputs, types_and_shapes
@@ -39,13 +39,13 @@ _ROUNDING = 1e-3
 """Largest relative difference of two losses that may be rounding."""
 
 
-def build_loss(settings: Settings, dataset: Any) -> Loss:
+def build_loss(target: Target, dataset: Any) -> Loss:
     """The loss of the last stage; an `ignore_index` of null is the data set's `padding`, if it has any.
 
     Raises:
         ConfigError: the target refuses an option, or returns something else.
     """
-    target, padding = settings.loss, DataSet(dataset).padding
+    padding = DataSet(dataset).padding
     missing = [name for name in target.parameters(required=True) if name not in target.options]
     if missing:  # a loss function, in place of a function that returns one
         raise ConfigError(
@@ -79,7 +79,7 @@ def _tensors(target: Target) -> dict[str, Tensor]:
     return tensors
 
 
-def build_metrics(settings: Settings) -> Metrics:
+def build_metrics(asked: Mapping[str, MetricSettings]) -> Metrics:
     """The metrics of evaluations in addition to those of the loss.
 
     Raises:
@@ -87,14 +87,14 @@ def build_metrics(settings: Settings) -> Metrics:
     """
     fresh: dict[str, Metric] = {}
     lower: list[str] = []
-    for name, asked in settings.metrics.items():
-        metric = asked.target.build()
-        if isinstance(metric, type) or not all(callable(getattr(metric, each, None)) for each in ("update", "compute")):
-            raise asked.target.wrong_type_error(metric, "an object with `update` and `compute`")
-        higher = asked.rises(metric)
+    for name, each in asked.items():
+        metric = each.target.build()
+        if isinstance(metric, type) or not all(callable(getattr(metric, part, None)) for part in ("update", "compute")):
+            raise each.target.wrong_type_error(metric, "an object with `update` and `compute`")
+        higher = each.rises(metric)
         if higher is None:
             raise ConfigError(
-                f"metrics.{name}: {asked.target.path} does not say whether more is better; set "
+                f"metrics.{name}: {each.target.path} does not say whether more is better; set "
                 f"metrics.{name}.higher_is_better=true or false"
             )
         fresh[name] = metric

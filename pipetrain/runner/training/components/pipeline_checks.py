@@ -212,14 +212,10 @@ def _check_devices(device: str, placement: Placement) -> None:
         )
 
 
-def check_threads(settings: Settings) -> None:
-    """Checks that this machine can start as many threads and reading processes as the settings ask for.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+def check_threads(threads: int | None, workers: int) -> None:
+    """Raises a ConfigError if this machine should not start so many threads and reading processes."""
     most = _THREADS_PER_CORE * usable_cores()
-    for name, number in (("threads", settings.threads), ("dataset.workers", settings.dataset.workers)):
+    for name, number in (("threads", threads), ("dataset.workers", workers)):
         if number is not None and number > most:
             raise ConfigError(f"{name}={number}: must be at most {most} here, {_THREADS_PER_CORE} for each core")
 

@@ -111,7 +111,8 @@ def _metrics(
     settings: Settings, dataset: Any, chain: LayerChain, loader: Loader, device: torch.device
 ) -> Mapping[str, float]:
     """The loss, its metrics and further ones over all that `loader` reads."""
-    loss, arithmetic = build_loss(settings, dataset), build_arithmetic(settings.train)
+    loss, metrics = build_loss(settings.loss, dataset), build_metrics(settings.metrics)
+    arithmetic = build_arithmetic(settings.train)
 
     @torch.no_grad()
     def compute(inputs: Tensors) -> Tensors:
@@ -121,4 +122,4 @@ def _metrics(
 
     check_stateful_data(chain, {"eval": loader})
     with carrying_state(nn.ModuleList(chain.layers)):
-        return evaluate_model(loader, compute, on_device(loss, device), Uploads(device), build_metrics(settings))
+        return evaluate_model(loader, compute, on_device(loss, device), Uploads(device), metrics)

@@ -27,12 +27,13 @@ OWN = "support.own_callbacks"
     ],
 )
 def test_target_that_is_no_callback_is_refused(name, options, message):
-    assert_refused(message, check_callbacks, settings("gpipe", callbacks=[{"_target_": f"{OWN}.{name}", **options}]))
+    callbacks = settings("gpipe", callbacks=[{"_target_": f"{OWN}.{name}", **options}]).callbacks
+    assert_refused(message, check_callbacks, (), callbacks)
 
 
 def test_callbacks_follow_trackers_in_the_order_given():
     own = [{"_target_": f"{OWN}.Calls", "file": "a"}, {"_target_": f"{OWN}.Meddling"}]
-    built = build_callbacks(settings("gpipe", callbacks=own, log={"to": ["tensorboard"]}))
+    built = build_callbacks(["tensorboard"], settings("gpipe", callbacks=own).callbacks)
     assert [type(each).__name__ for each in built.values()] == ["TensorBoard", "Calls", "Meddling"]
     assert next(iter(built)) == "log.to=[tensorboard]"
 
@@ -51,4 +52,4 @@ def test_tracker_without_its_package_is_refused(tmp_path, monkeypatch, capsys, n
 def test_tracker_that_was_left_out_of_the_installation_is_refused(monkeypatch, module):
     monkeypatch.setitem(callbacks.TRACKERS, "tensorboard", f"{module}.TensorBoard")
     with pytest.raises(ConfigError, match=rf"log\.to=\[tensorboard\]: .*without {module}"):
-        check_callbacks(settings("gpipe", log={"to": ["tensorboard"]}))
+        check_callbacks(("tensorboard",), ())

@@ -27,7 +27,9 @@ def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss", de
     samples = [(inputs, tuple(map(target, labels))) for inputs, labels in data.train.samples(0, 0, 1)]
     data.train.samples = lambda *_: iter(samples)
     before = {name: value.clone() for name, value in chain.module.state_dict().items()}
-    notes = check_loss(chosen, training_dry_run(data, chain), loss or CrossEntropy(), build_metrics(chosen), decoded)
+    notes = check_loss(
+        chosen, training_dry_run(data, chain), loss or CrossEntropy(), build_metrics(chosen.metrics), decoded
+    )
     assert chain.module.training
     assert all(torch.equal(before[name], value) for name, value in chain.module.state_dict().items())
     return notes
@@ -214,9 +216,9 @@ class InBatch:
 @pytest.mark.parametrize(("given", "expected"), [({"ignore_index": None}, 3), ({"ignore_index": 7}, 7), ({}, None)])
 def test_token_loss_ignores_dataset_padding_by_default(given, expected):
     chosen = settings("gpipe", loss={"_target_": "pipetrain.engine.losses.TokenCrossEntropy", **given})
-    assert build_loss(chosen, SimpleNamespace(padding=3)).ignore_index == expected
+    assert build_loss(chosen.loss, SimpleNamespace(padding=3)).ignore_index == expected
 
 
 def test_class_weight_list_becomes_a_tensor_in_the_loss():
     weighted = {"_target_": "torch.nn.CrossEntropyLoss", "weight": [1, 0.5]}
-    assert torch.equal(build_loss(settings("gpipe", loss=weighted), None).weight, torch.tensor([1.0, 0.5]))
+    assert torch.equal(build_loss(settings("gpipe", loss=weighted).loss, None).weight, torch.tensor([1.0, 0.5]))

@@ -77,7 +77,7 @@ def test_one_replica_of_each_stage_is_as_none_said(tmp_path):
     [
         ("method", lambda chosen: build_pipeline_rules(chosen.phases[0], 2, 1, None)),
         ("schedule", lambda chosen: build_pipeline_rules(chosen.phases[0], 2, 1, None)),
-        ("loss", lambda chosen: build_loss(chosen, None)),
+        ("loss", lambda chosen: build_loss(chosen.loss, None)),
         ("partition", build_partition_rule),
         ("lr_schedule", lambda chosen: build_rate(chosen, timetable_of(chosen, 6))),
         ("optimizer", lambda chosen: build_torch_optimizer(chosen.optimizer, [])),
