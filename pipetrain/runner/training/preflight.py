@@ -35,6 +35,7 @@ from pipetrain.runner.training.components.pipeline import build_planned_phases
 from pipetrain.runner.training.components.pipeline_checks import check_pipeline, check_threads, transport_notes
 from pipetrain.runner.training.components.replicas import check_replicas
 from pipetrain.runner.training.components.stages import (
+    StagedModel,
     changing_method,
     check_layers,
     check_rereads,
@@ -78,7 +79,8 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     planned = plan_run(settings, resume)
     data, chain, timetable, plan = planned.data, planned.chain, planned.timetable, planned.plan
     phases = build_planned_phases(settings, timetable, plan, chain)
-    placement = common_placement([phase.rules.schedule for phase in phases], len(plan.bounds))
+    staged = StagedModel(chain, plan, phases)
+    placement = common_placement(staged.schedules, len(plan.bounds))
     loss, metrics = build_loss(settings.loss, data.dataset), build_metrics(settings.metrics)
 
     # what the first samples show
@@ -94,17 +96,17 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     changing = changing_method(settings.phases, phases)
     decoded, decoding_notes = decoded_metrics(settings.eval, data.dataset, chain)
     notes = [
-        *check_optimizer(settings.optimizer, chain, plan, phases, device),
+        *check_optimizer(settings.optimizer, staged, device),
         *check_model(settings, chain, data),
-        *check_layers(chain, plan, phases, trial.inputs, arithmetic),
-        *check_shared_weights(chain, plan, phases, untie=settings.model.untie),
-        *check_arithmetic(settings.train, device, phases, changing, finegrained=plan.finegrained),
-        *check_rereads(chain, data.example, arithmetic, changing, phases),
+        *check_layers(staged, trial.inputs, arithmetic),
+        *check_shared_weights(staged, untie=settings.model.untie),
+        *check_arithmetic(settings.train, device, staged, changing),
+        *check_rereads(staged, data.example, arithmetic, changing),
         *check_loss(settings, trial, loss, metrics, decoded),
         *check_halves(settings, data, chain, loss, trial, arithmetic),
         *check_data(settings, data, device),
-        *check_replicas(settings, chain, plan, phases, timetable.steps_per_epoch),
-        *check_pipeline(settings, chain, data.train, plan, phases, device),
+        *check_replicas(settings.replicas, staged, settings.train.precision, timetable.steps_per_epoch),
+        *check_pipeline(settings, staged, data.train, device),
         *decoding_notes,
     ]
     build_rate(settings, timetable)(0)

@@ -3,15 +3,13 @@
 import importlib.util
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.files.cache import private_folder
-from pipetrain.engine.schedules import ListSchedule
 from pipetrain.runner.config.schema import TrainConfig
+from pipetrain.runner.training.components.stages import StagedModel
 
 _COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -39,9 +37,7 @@ def arithmetic_of_checks(train: TrainConfig, device: str) -> ComputeOptions:
     return arithmetic if device == "cpu" else replace(arithmetic, precision="fp32")
 
 
-def check_arithmetic(
-    train: TrainConfig, device: str, phases: Sequence[Phase], changing: str | None, *, finegrained: bool
-) -> list[str]:
+def check_arithmetic(train: TrainConfig, device: str, staged: StagedModel, changing: str | None) -> list[str]:
     """A note on who skips an update under a scaled loss.
 
     `changing` is the first method whose backward may read other weights than its forward.
@@ -49,17 +45,16 @@ def check_arithmetic(
     Raises:
         ConfigError: schedule, method or machine lack what precision or compilation needs.
     """
-    schedules = [phase.rules.schedule for phase in phases]
-    unlisted = [schedule for schedule in schedules if not isinstance(schedule, ListSchedule)]
-    if train.precision == "fp16" and (finegrained or unlisted):
-        where = "partition=finegrained" if finegrained else f"schedule={unlisted[0].name}"
+    unlisted = staged.unlisted
+    if train.precision == "fp16" and (staged.plan.finegrained or unlisted):
+        where = "partition=finegrained" if unlisted is None else f"schedule={unlisted.name}"
         raise ConfigError(f"train.precision=fp16: {where} leaves no room to scale the loss; train.precision=bf16 works")
     if train.compile:
         _check_compilation(train.precision, device, changing)
     if train.precision != "fp16":
         return []
     alone = "each stage by itself, since asynchronous stages cannot wait for each other's gradients"
-    stages = "all stages alike" if all(schedule.synchronous for schedule in schedules) else alone
+    stages = "all stages alike" if staged.synchronous else alone
     skipped = f"an update whose gradients are not finite is skipped by {stages}"
     return [f"train.precision=fp16: the loss is scaled; {skipped}"]
 

@@ -1,7 +1,7 @@
 """Checks of the optimizer: its groups, its options by stage, and a step that is tried."""
 
 import fnmatch
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,31 +10,27 @@ import torch
 from torch import Tensor, nn
 
 from pipetrain.engine.errors import ConfigError, as_configured
-from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.failure import described
 from pipetrain.engine.models.chain import LayerChain, trainable_weights
-from pipetrain.engine.models.ties import ties_between
 from pipetrain.engine.optim.stage_optimizer import StageOptimizer
 from pipetrain.runner.config.optimizer import CONDITIONS, OptimizerSettings, ParameterGroup
 from pipetrain.runner.config.suggestions import did_you_mean
-from pipetrain.runner.partition.run_plan import Plan
 from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
+from pipetrain.runner.training.components.stages import StagedModel
 
 _OF_ALL = ("lr", "fused", "foreach", "capturable", "differentiable")
 """Options of torch's parameter groups that are the same for all."""
 
 
-def check_optimizer(
-    optimizer: OptimizerSettings, chain: LayerChain, plan: Plan, phases: Sequence[Phase], device: str
-) -> Iterator[str]:
+def check_optimizer(optimizer: OptimizerSettings, staged: StagedModel, device: str) -> Iterator[str]:
     """Notes on parameter groups, on options that differ between stages, and on what a step depends on.
 
     Raises:
         ConfigError: the optimizer cannot have these options, or cannot update the weights of the stages.
     """
-    yield from check_parameter_groups(optimizer, chain)
-    yield from check_options_of_stages(optimizer, chain, plan, phases)
-    yield from check_step(optimizer, chain, plan, phases, device)
+    yield from check_parameter_groups(optimizer, staged.chain)
+    yield from check_options_of_stages(optimizer, staged)
+    yield from check_step(optimizer, staged, device)
 
 
 def check_parameter_groups(optimizer: OptimizerSettings, chain: LayerChain) -> Iterator[str]:
@@ -66,27 +62,24 @@ def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapp
         raise ConfigError(f"{group.setting}.match={unused[0]}: no trainable parameter of the model has such a name")
 
 
-def check_options_of_stages(
-    optimizer: OptimizerSettings, chain: LayerChain, plan: Plan, phases: Sequence[Phase]
-) -> Iterator[str]:
+def check_options_of_stages(optimizer: OptimizerSettings, staged: StagedModel) -> Iterator[str]:
     """Notes on the delays that divide the learning rates of stages, and on the momentum of stages.
 
     Raises:
         ConfigError: stages that share a weight would update it with different momentum.
     """
-    num_stages = len(plan.bounds)
+    num_stages = len(staged.plan.bounds)
     if optimizer.lr_by_delay is not None:
-        delays = [context.rate_delay for phase in phases for context in phase.rules.contexts]
+        delays = [context.rate_delay for phase in staged.phases for context in phase.rules.contexts]
         divided = f"learning rates of stages are first divided by delays of {min(delays)} to {max(delays)}"
         yield f"optimizer.lr_by_delay={optimizer.lr_by_delay}: {divided if max(delays) > 1 else 'no delay above 1'}"
     if optimizer.momentum_by_stage is not None:
         first, last = (optimizer.options_of_stage(r, num_stages) for r in (0, num_stages - 1))
         shown = [f"{name} from {_momentum(first[name])} on stage 0 to {_momentum(last[name])}" for name in first]
         given = list(optimizer.momentum_by_stage)
-        ties = [] if plan.finegrained else ties_between(chain, plan.bounds)
-        if ties:
+        if staged.ties:
             raise ConfigError(
-                f"optimizer.momentum_by_stage={given}: {ties[0]}, whose copies of it would then differ; "
+                f"optimizer.momentum_by_stage={given}: {staged.ties[0]}, whose copies of it would then differ; "
                 "model.untie=true separates them"
             )
         yield f"optimizer.momentum_by_stage={given}: {', '.join(shown)} on stage {num_stages - 1}"
@@ -182,16 +175,14 @@ def _step_on(
     return {name: parameter.detach() for name, parameter in chosen.items()}
 
 
-def check_step(
-    optimizer: OptimizerSettings, chain: LayerChain, plan: Plan, phases: Sequence[Phase], device: str
-) -> Iterator[str]:
+def check_step(optimizer: OptimizerSettings, staged: StagedModel, device: str) -> Iterator[str]:
     """Warnings if a step of one weight depends on the others of its stage, or is random; a few weights are tried.
 
     Raises:
         ConfigError: the optimizer cannot update them, checkpoints cannot hold its state, or copies of a weight in
             several stages or replicas would differ.
     """
-    weights = trainable_weights(chain.module)
+    weights = trainable_weights(staged.chain.module)
     with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
         try:
@@ -206,14 +197,14 @@ def check_step(
     kind = optimizer.target.path
     if drawn:
         differs = f"{kind} draws random numbers, other ones for each copy"
-        _refuse_copies(differs, chain, plan)
-        if phases[0].rules.replicas.several:
+        _refuse_copies(differs, staged)
+        if staged.replicas.several:
             raise ConfigError(f"optimizer: {differs}, and replicas must be equal; partition.replicas=null works")
         yield f"warning: {kind} draws random numbers, of which each process has its own: executors differ in their bits"
     elif any(not torch.equal(together[name].nan_to_num(), value.nan_to_num()) for name, value in alone.items()):
         depends = f"a step of {kind} for one weight depends on the others of its stage"
-        _refuse_copies(depends, chain, plan)
-        if len(plan.bounds) > 1:
+        _refuse_copies(depends, staged)
+        if len(staged.plan.bounds) > 1:
             yield f"warning: {depends}, so results depend on the partition"
 
 
@@ -225,10 +216,10 @@ def _step_alone(optimizer: OptimizerSettings, weights: Mapping[str, Tensor], dev
         return {}
 
 
-def _refuse_copies(why: str, chain: LayerChain, plan: Plan) -> None:
+def _refuse_copies(why: str, staged: StagedModel) -> None:
     """Raises a ConfigError if stages hold copies of a weight, which must stay equal."""
-    if not plan.finegrained and (ties := ties_between(chain, plan.bounds)):
+    if staged.ties:
         raise ConfigError(
-            f"optimizer: {why}, and {ties[0]}, of which copies must be equal; model.untie=true, or an optimizer of "
-            "torch.optim, works"
+            f"optimizer: {why}, and {staged.ties[0]}, of which copies must be equal; model.untie=true, or an optimizer "
+            "of torch.optim, works"
         )

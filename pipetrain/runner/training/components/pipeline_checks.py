@@ -10,69 +10,57 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.messages.links import given_bytes_per_s
 from pipetrain.engine.executors.messages.transport import DeviceIdentity, transport_between
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
-from pipetrain.engine.models.chain import LayerChain, trainable_weights
-from pipetrain.engine.models.stateful_layer import stateful_layers
-from pipetrain.engine.models.ties import ties_between
+from pipetrain.engine.models.chain import trainable_weights
 from pipetrain.engine.processes import usable_cores
 from pipetrain.engine.program.steady_state import minibatches_held
 from pipetrain.engine.schedules import ListSchedule, Placement, Schedule
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
-from pipetrain.runner.config.schema import ExecutorConfig, TrainConfig
+from pipetrain.runner.config.schema import ExecutorConfig, LogConfig, TrainConfig
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.partition.run_plan import Plan
 from pipetrain.runner.training.components.machine import device_at
 from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
+from pipetrain.runner.training.components.stages import StagedModel
 
 _THREADS_PER_CORE = 16
 """Upper limit: more only make a run slower. It is not 1, so that a run on a larger machine can be repeated here."""
 
 
-def check_pipeline(
-    settings: Settings, chain: LayerChain, train: Loader, plan: Plan, phases: Sequence[Phase], device: str
-) -> Iterator[str]:
+def check_pipeline(settings: Settings, staged: StagedModel, train: Loader, device: str) -> Iterator[str]:
     """Notes on partition, methods, clipping and idle stages.
 
     Raises:
         ConfigError: executor, schedules, methods and measurements do not work together.
     """
-    yield from plan.notes
-    check_executor(settings, plan, phases)
-    check_staleness(settings, chain, plan, phases)
-    yield from check_methods(settings, chain, phases)
-    yield from check_schedules(settings, train, plan, phases, device)
-
-
-def check_executor(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> None:
-    """Checks that the executor can run the partition, the methods and the recomputation.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    if plan.finegrained:
-        _check_finegrained(settings)
+    yield from staged.plan.notes
+    if staged.plan.finegrained:
+        _check_finegrained(settings.executor, settings.train, trace=settings.trace)
     if not settings.executor.simulated:
-        _check_distributed(settings, phases)
+        _check_distributed(settings.phases, settings.train, staged.phases)
+    check_staleness(settings.log, settings.executor, staged)
+    yield from check_methods(settings, staged)
+    yield from check_schedules(settings, staged, train, device)
 
 
-def check_schedules(settings: Settings, train: Loader, plan: Plan, phases: Sequence[Phase], device: str) -> list[str]:
+def check_schedules(settings: Settings, staged: StagedModel, train: Loader, device: str) -> list[str]:
     """Notes of the schedules, and on stages that they leave idle.
 
     Raises:
         ConfigError: a schedule cannot run here, or holds more minibatches than an epoch has.
     """
     notes: list[str] = []
-    for phase, chosen in zip(phases, settings.phases, strict=True):
+    finegrained = staged.plan.finegrained
+    for phase, chosen in zip(staged.phases, settings.phases, strict=True):
         with naming_phase(chosen.number):
             rules = phase.rules
             if not isinstance(rules.schedule, ListSchedule):
                 rules.schedule.check_run(settings, train)
                 _check_devices(device, rules.placement)
                 notes += rules.schedule.notes(rules.num_stages)
-            elif not plan.finegrained:  # its stages exchange nothing, and their lists are long
+            elif not finegrained:  # its stages exchange nothing, and their lists are long
                 rules.check_lists()
             _check_depth(chosen, rules, len(train))
-    if not plan.finegrained:
-        notes += unfilled([phase.rules.schedule for phase in phases], len(plan.bounds), settings.train)
+    if not finegrained:
+        notes += unfilled(staged.schedules, len(staged.plan.bounds), settings.train)
     return notes
 
 
@@ -87,18 +75,18 @@ def _check_depth(chosen: PhaseSettings, rules: PipelineRules, steps: int) -> Non
         )
 
 
-def check_methods(settings: Settings, chain: LayerChain, phases: Sequence[Phase]) -> list[str]:
+def check_methods(settings: Settings, staged: StagedModel) -> list[str]:
     """Notes of the methods, and on how gradients are clipped.
 
     Raises:
         ConfigError: there is nothing to train, or a method does not take the optimizer.
     """
-    parameters = trainable_weights(chain.module)
+    parameters = trainable_weights(staged.chain.module)
     if not parameters:
         raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
     optimizer = build_torch_optimizer(settings.optimizer, parameter_groups(settings.optimizer, parameters))
     notes: list[str] = []
-    for phase, chosen in zip(phases, settings.phases, strict=True):
+    for phase, chosen in zip(staged.phases, settings.phases, strict=True):
         with naming_phase(chosen.number):
             phase.rules.method.check_optimizer(optimizer)
             notes += phase.rules.method.notes(phase.rules.contexts)
@@ -117,46 +105,38 @@ def _clipping(limit: float | None, rules: PipelineRules, method: str) -> list[st
     return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={method})"]
 
 
-def check_staleness(settings: Settings, chain: LayerChain, plan: Plan, phases: Sequence[Phase]) -> None:
-    """Checks that the staleness that a run asks for can be measured.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    log, schedules = settings.log, [phase.rules.schedule for phase in phases]
-    unlisted = next((schedule for schedule in schedules if not isinstance(schedule, ListSchedule)), None)
+def check_staleness(log: LogConfig, executor: ExecutorConfig, staged: StagedModel) -> None:
+    """Raises a ConfigError if the staleness that a run asks for cannot be measured."""
+    unlisted = staged.unlisted
     if log.staleness_every_steps is not None and unlisted is not None:
         raise ConfigError(
             f"log.staleness_every_steps={log.staleness_every_steps}: schedule={unlisted.name} is run by "
             "torch.distributed.pipelining, and has no staleness to measure; leave it out"
         )
     if log.staleness_gradient:
-        _check_staleness_gradient(settings, chain, plan, phases)
+        _check_staleness_gradient(log, executor, staged)
 
 
-def _check_staleness_gradient(settings: Settings, chain: LayerChain, plan: Plan, phases: Sequence[Phase]) -> None:
+def _check_staleness_gradient(log: LogConfig, executor: ExecutorConfig, staged: StagedModel) -> None:
     given = "log.staleness_gradient=true"
-    if settings.log.staleness_every_steps is None:
+    if log.staleness_every_steps is None:
         raise ConfigError(f"{given}: log.staleness_every_steps=null measures nothing; set it to a number of steps")
-    if not settings.executor.simulated or plan.finegrained:
+    if not executor.simulated or staged.plan.finegrained:
         raise ConfigError(
             f"{given} needs all stages of whole layers in one process; executor=simulated with another partition "
             "than finegrained works"
         )
-    if phases[0].rules.replicas.several:
+    if staged.replicas.several:
         raise ConfigError(f"{given}: the gradient of stages with replicas is of several minibatches; leave it out")
-    ties = ties_between(chain, plan.bounds)
-    carrying = any(map(stateful_layers, chain.layers))
-    if ties or carrying:
-        why = ties[0] if ties else "a layer carries its state from minibatch to minibatch"
+    if staged.ties or staged.carrying:
+        why = staged.ties[0] if staged.ties else "a layer carries its state from minibatch to minibatch"
         raise ConfigError(f"{given}: {why}; leave it out for this model")
 
 
-def _check_finegrained(settings: Settings) -> None:
-    train = settings.train
-    if not settings.executor.simulated:
+def _check_finegrained(executor: ExecutorConfig, train: TrainConfig, *, trace: bool) -> None:
+    if not executor.simulated:
         raise ConfigError("partition=finegrained cuts layers apart, which only executor=simulated can run")
-    if settings.trace:
+    if trace:
         raise ConfigError("trace=true: with partition=finegrained no stage runs by itself; leave trace out")
     if train.recompute and train.recompute_boundaries is None:
         raise ConfigError(
@@ -165,19 +145,19 @@ def _check_finegrained(settings: Settings) -> None:
         )
 
 
-def _check_distributed(settings: Settings, phases: Sequence[Phase]) -> None:
+def _check_distributed(settings: Sequence[PhaseSettings], train: TrainConfig, phases: Sequence[Phase]) -> None:
     """Refuses features of the simulation alone, and a slowed link without a bandwidth."""
     given_bytes_per_s()
-    for phase, chosen in zip(phases, settings.phases, strict=True):
+    for phase, chosen in zip(phases, settings, strict=True):
         if phase.rules.method.simulated_only:
             with naming_phase(chosen.number):
                 raise ConfigError(
                     f"method={chosen.choices['method']} reads weights that no pipeline of processes has; use "
                     "executor=simulated"
                 )
-    if settings.train.recompute_boundaries is not None:
+    if train.recompute_boundaries is not None:
         raise ConfigError(
-            f"train.recompute_boundaries={settings.train.recompute_boundaries}: recomputation across stages is "
+            f"train.recompute_boundaries={train.recompute_boundaries}: recomputation across stages is "
             "simulated only; use executor=simulated, or train.recompute=true, where each stage recomputes by itself"
         )
 

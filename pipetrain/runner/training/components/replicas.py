@@ -1,16 +1,10 @@
 """Replicas of stages: schedules that share minibatches among them, and what they cannot do."""
 
-from collections.abc import Sequence
-
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.executors.pipeline_rules import Phase
-from pipetrain.engine.models.chain import LayerChain
-from pipetrain.engine.models.stateful_layer import stateful_layers
-from pipetrain.engine.models.ties import ties_between
 from pipetrain.engine.schedules import ListSchedule, Replicas, Schedule
 from pipetrain.engine.schedules.round_robin import RoundRobin
-from pipetrain.runner.config.settings import ReplicaSettings, Settings
-from pipetrain.runner.partition.run_plan import Plan
+from pipetrain.runner.config.settings import ReplicaSettings
+from pipetrain.runner.training.components.stages import StagedModel
 
 
 def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -> Schedule:
@@ -34,34 +28,31 @@ def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -
     return RoundRobin(schedule, Replicas(counts), replicas.scale_lr)
 
 
-def check_replicas(
-    settings: Settings, chain: LayerChain, plan: Plan, phases: Sequence[Phase], steps_per_epoch: int
-) -> list[str]:
+def check_replicas(settings: ReplicaSettings, staged: StagedModel, precision: str, steps_per_epoch: int) -> list[str]:
     """Notes on minibatches per update and learning rates of replicated stages.
 
     Raises:
         ConfigError: replicas cannot train this model, or an epoch is too short for them.
     """
-    replicas = phases[0].rules.replicas
-    if plan.finegrained and max(settings.replicas.counts or (1,)) > 1:
-        counts = list(settings.replicas.counts or ())
+    replicas, asked = staged.replicas, settings.counts
+    if staged.plan.finegrained and max(asked or (1,)) > 1:
         raise ConfigError(
-            f"partition.replicas={counts}: partition=finegrained has no replicas; any other partition has"
+            f"partition.replicas={list(asked or ())}: partition=finegrained has no replicas; any other partition has"
         )
     if not replicas.several:
-        if (independent := max(phase.rules.method.independent_replicas for phase in phases)) > 1:
-            _refuse_carriers(f"partition.replicas=[{independent}]", chain)
+        if (independent := max(phase.rules.method.independent_replicas for phase in staged.phases)) > 1:
+            _refuse_carriers(f"partition.replicas=[{independent}]", staged)
         return []
-    of_plan = "the plan's " if settings.replicas.counts is None else ""
+    of_plan = "the plan's " if asked is None else ""
     given = f"{of_plan}partition.replicas={list(replicas.counts)}"
-    _refuse_where_impossible(given, chain, plan, settings.train.precision)
+    _refuse_where_impossible(given, staged, precision)
     if (most := max(replicas.counts)) > steps_per_epoch:
         raise ConfigError(
             f"{given}: an epoch, after which the pipeline drains, has {steps_per_epoch} minibatches, too few for "
             f"{most} replicas to share; partition.replicas of at most {steps_per_epoch}, or a smaller "
             "train.batch_size, work"
         )
-    return _notes(replicas, scales_lr=settings.replicas.scale_lr)
+    return _notes(replicas, scales_lr=settings.scale_lr)
 
 
 def _notes(replicas: Replicas, *, scales_lr: bool) -> list[str]:
@@ -73,20 +64,19 @@ def _notes(replicas: Replicas, *, scales_lr: bool) -> list[str]:
     return notes
 
 
-def _refuse_where_impossible(given: str, chain: LayerChain, plan: Plan, precision: str) -> None:
-    if ties := ties_between(chain, plan.bounds):
-        raise ConfigError(f"{given}: {ties[0]}, whose gradients replicas do not sum; model.untie=true works")
+def _refuse_where_impossible(given: str, staged: StagedModel, precision: str) -> None:
+    if staged.ties:
+        raise ConfigError(f"{given}: {staged.ties[0]}, whose gradients replicas do not sum; model.untie=true works")
     if precision == "fp16":
         raise ConfigError(
             f"{given}: replicas cannot scale the loss of train.precision=fp16; train.precision=bf16 works"
         )
-    _refuse_carriers(given, chain)
+    _refuse_carriers(given, staged)
 
 
-def _refuse_carriers(given: str, chain: LayerChain) -> None:
-    carrying = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
-    if carrying:
+def _refuse_carriers(given: str, staged: StagedModel) -> None:
+    if staged.carrying:
         raise ConfigError(
-            f"{given}: layer {carrying[0]} carries its state from minibatch to minibatch, and the next one goes to "
-            "another replica; a model that carries none works"
+            f"{given}: layer {staged.carrying[0]} carries its state from minibatch to minibatch, and the next one goes "
+            "to another replica; a model that carries none works"
         )

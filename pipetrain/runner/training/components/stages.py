@@ -1,13 +1,16 @@
-"""Checks of the model in its stages: what they share, and what their forwards and backwards read."""
+"""The model in its stages, and checks of what they share and what their forwards and backwards read."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.engine.models.chain import LayerChain
-from pipetrain.engine.models.ties import ties_between
+from pipetrain.engine.models.stateful_layer import stateful_layers
+from pipetrain.engine.models.ties import Tie, ties_between
 from pipetrain.engine.program.planned_operations import rebinds_weights
-from pipetrain.engine.schedules import ListSchedule
+from pipetrain.engine.schedules import ListSchedule, Replicas, Schedule
 from pipetrain.engine.tensors import Tensors
 from pipetrain.graph.layer_trials import check_forwards, check_in_place
 from pipetrain.graph.module_checks import check_memory
@@ -17,38 +20,81 @@ from pipetrain.runner.partition.finegrained import check_tied_units
 from pipetrain.runner.partition.run_plan import Plan
 
 
-def check_shared_weights(chain: LayerChain, plan: Plan, phases: Sequence[Phase], *, untie: bool) -> list[str]:
+@dataclass(frozen=True)
+class StagedModel:
+    """The model of a run in its stages, and what they do in each phase.
+
+    Attributes:
+        chain: the model.
+        plan: its stages.
+        phases: schedule and method of each.
+    """
+
+    chain: LayerChain
+    plan: Plan
+    phases: Sequence[Phase]
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """The schedule of each phase."""
+        return [phase.rules.schedule for phase in self.phases]
+
+    @property
+    def synchronous(self) -> bool:
+        """True if all schedules are."""
+        return all(schedule.synchronous for schedule in self.schedules)
+
+    @property
+    def unlisted(self) -> Schedule | None:
+        """The first schedule without lists of operations; None if all have them."""
+        return next((schedule for schedule in self.schedules if not isinstance(schedule, ListSchedule)), None)
+
+    @property
+    def replicas(self) -> Replicas:
+        """The replicas of each stage, the same in all phases."""
+        return self.phases[0].rules.replicas
+
+    @cached_property
+    def ties(self) -> Sequence[Tie]:
+        """The weights of which several stages hold copies; none if stages are of single weights."""
+        return () if self.plan.finegrained else ties_between(self.chain, self.plan.bounds)
+
+    @cached_property
+    def carrying(self) -> list[str]:
+        """The layers that carry their state from minibatch to minibatch."""
+        layers = zip(self.chain.labels, self.chain.layers, strict=True)
+        return [label for label, layer in layers if stateful_layers(layer)]
+
+
+def check_shared_weights(staged: StagedModel, *, untie: bool) -> list[str]:
     """Notes on weights that layers share; `untie` is the setting.
 
     Raises:
         ConfigError: stages under an asynchronous schedule would share memory.
     """
-    synchronous = all(phase.rules.schedule.synchronous for phase in phases)
-    if not synchronous:
+    chain = staged.chain
+    if not staged.synchronous:
         check_memory(chain)
     if untie:
         own = [f"{name} is a weight of its own beside {was}" for name, was in chain.untied.items()]
         return [f"model.untie=true: {', '.join(own) or 'no layers share a weight, so nothing changes'}"]
-    if not plan.finegrained:
-        return [f"{tie}, which sum its gradients before each update" for tie in ties_between(chain, plan.bounds)]
-    if not synchronous:
-        check_tied_units(chain, plan.bounds)
-    return []
+    if staged.plan.finegrained and not staged.synchronous:
+        check_tied_units(chain, staged.plan.bounds)
+    return [f"{tie}, which sum its gradients before each update" for tie in staged.ties]
 
 
-def check_layers(
-    chain: LayerChain, plan: Plan, phases: Sequence[Phase], inputs: Tensors, arithmetic: ComputeOptions
-) -> list[str]:
+def check_layers(staged: StagedModel, inputs: Tensors, arithmetic: ComputeOptions) -> list[str]:
     """Warnings of cuts without a gradient.
 
     Raises:
         ConfigError: as `check_forwards` and `check_in_place`.
     """
-    cuts = [] if plan.finegrained else [first for first, _ in plan.bounds[1:]]
-    overlap = not plan.finegrained and any(_several_in_flight(phase.rules) for phase in phases)
-    notes, in_place = check_forwards(chain, inputs, cuts, arithmetic, overlap=overlap)
+    whole = not staged.plan.finegrained
+    cuts = [first for first, _ in staged.plan.bounds[1:]] if whole else []
+    overlap = whole and any(_several_in_flight(phase.rules) for phase in staged.phases)
+    notes, in_place = check_forwards(staged.chain, inputs, cuts, arithmetic, overlap=overlap)
     if in_place:
-        check_in_place(chain, inputs, cuts, in_place)
+        check_in_place(staged.chain, inputs, cuts, in_place)
     return notes
 
 
@@ -74,21 +120,15 @@ def _backward_reads_others(rules: PipelineRules) -> bool:
     return any(rebinds_weights(rules.planned(rules.replicas.workers_of(r)[0], minibatches)) for r in some)
 
 
-def check_rereads(
-    chain: LayerChain,
-    inputs: Tensors,
-    arithmetic: ComputeOptions,
-    changing: str | None,
-    phases: Sequence[Phase],
-) -> list[str]:
+def check_rereads(staged: StagedModel, inputs: Tensors, arithmetic: ComputeOptions, changing: str | None) -> list[str]:
     """A warning of layers that save tensors derived from weights, if `changing`, a method, has backwards read others.
 
     Raises:
         ConfigError: as `weight_derived_layers` and `check_recomputation`.
     """
-    layers = [] if changing is None else weight_derived_layers(chain, inputs, arithmetic)
-    if phases[0].rules.segments is not None:  # as in all phases
-        check_recomputation(chain, inputs)
+    layers = [] if changing is None else weight_derived_layers(staged.chain, inputs, arithmetic)
+    if staged.phases[0].rules.segments is not None:  # as in all phases
+        check_recomputation(staged.chain, inputs)
     if not layers:
         return []
     named = ", ".join(layers)
