@@ -16,7 +16,7 @@ from papers.claims import HOLDS, HOLDS_PARTLY, MeanRatioClaim, RankingClaim, Rul
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Row, Tables, Value
 from pipetrain.engine.models.chain import LayerChain
-from pipetrain.runner.partition.estimate import LayerCost, layer_costs
+from pipetrain.graph.layer_costs import LayerCost, layer_costs
 from pipetrain.runner.terminal.text_table import size_of, text_table
 from pipetrain.runner.tracking.throughput import MEASURED, PREDICTED
 from pipetrain.zoo.models import awd_lstm, gnmt, torchvision_models

@@ -1,6 +1,6 @@
 """Any module as a layer chain: its forward is recorded on tensors without data, and cut where few tensors cross.
 
-What stages could not compute is found by trials of the layers.
+Trials of the layers find what stages could not compute; what a layer costs is estimated from shapes.
 
 Imports the engine alone.
 """

@@ -10,8 +10,8 @@ from torch import nn
 from typing_extensions import override
 
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.graph.layer_costs import FLOPS_PER_SECOND, LayerCost, WeightPasses, no_passes
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer, ProfiledWeight, renumber_shared
-from pipetrain.runner.partition.estimate import FLOPS_PER_SECOND, LayerCost, WeightPasses, no_passes
 from pipetrain.runner.partition.rules import Pairs, PartitionRule
 from pipetrain.runner.partition.run_plan import Plan
 

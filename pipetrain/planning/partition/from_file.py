@@ -11,8 +11,8 @@ from typing_extensions import override
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.files import strict_json
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.graph.layer_costs import LayerCost, WeightPasses
 from pipetrain.planning.pipeline_plan import PipelinePlan
-from pipetrain.runner.partition.estimate import LayerCost, WeightPasses
 from pipetrain.runner.partition.rules import Pairs, PartitionRule, check_glued
 
 

@@ -12,6 +12,7 @@ from pipetrain.engine.errors import ConfigError, check_flag, check_whole
 from pipetrain.engine.files import strict_json
 from pipetrain.engine.models.cuts import unit_starts
 from pipetrain.engine.processes import usable_cores
+from pipetrain.graph.layer_costs import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planning.costs.memory import MemoryModel
 from pipetrain.planning.costs.topology import Topology, check_parts, core_notes, topology_of
 from pipetrain.planning.partition.automatic import AUTO, PlannedPartition, merge_layers
@@ -21,7 +22,6 @@ from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.profiling.profile import profile_of_chain
 from pipetrain.runner.config.schema import TopologyConfig
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.partition.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.runner.partition.run_plan import Plan, Unplanned
 from pipetrain.runner.training.checkpoint.store import home_of, load_progress
 from pipetrain.runner.training.components.pipeline import build_pipeline_rules, build_schedule

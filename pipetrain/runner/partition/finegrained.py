@@ -11,7 +11,7 @@ from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.ties import tied_weights
 from pipetrain.engine.models.weight_units import ParameterGroup, weight_units
-from pipetrain.runner.partition.estimate import layer_costs
+from pipetrain.graph.layer_costs import layer_costs
 from pipetrain.runner.partition.run_plan import FINEGRAINED, Plan, StagePlan, Unplanned
 
 

@@ -12,7 +12,7 @@ from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.cuts import balanced_cuts, unit_starts
 from pipetrain.engine.models.ties import tied_weights
 from pipetrain.engine.schedules.placement import Placement
-from pipetrain.runner.partition.estimate import LayerCost, WeightPasses
+from pipetrain.graph.layer_costs import LayerCost, WeightPasses
 from pipetrain.runner.partition.process_cuts import process_balanced_cuts
 
 Pairs = Sequence[tuple[int, int]]

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from pipetrain.engine.models.chain import LayerChain
+from pipetrain.graph.layer_costs import WeightPasses, layer_costs, no_passes
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.partition.estimate import WeightPasses, layer_costs, no_passes
 from pipetrain.runner.partition.rules import PartitionRule
 from pipetrain.runner.partition.shared_weight import SharedWeight
 

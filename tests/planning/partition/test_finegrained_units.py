@@ -10,7 +10,7 @@ from torch import nn
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.weight_units import weight_units
 from pipetrain.graph.conversion import chain_of
-from pipetrain.runner.partition.estimate import no_passes
+from pipetrain.graph.layer_costs import no_passes
 from pipetrain.runner.partition.finegrained import FineGrained, stage_bounds, stages_of_layers
 from pipetrain.runner.partition.run_plan import Unplanned
 

@@ -7,11 +7,11 @@ from support.small_model import build as small_model
 from support.worker_pool import settings, simulated
 
 from pipetrain.engine.errors import ConfigError
+from pipetrain.graph.layer_costs import no_passes
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer
 from pipetrain.planning.profiling import auto_partition
 from pipetrain.planning.profiling.auto_partition import AutoPartition
 from pipetrain.planning.profiling.predict import ProfiledRun
-from pipetrain.runner.partition.estimate import no_passes
 from pipetrain.runner.partition.run_plan import Unplanned
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint import store

@@ -10,7 +10,7 @@ from support.worker_pool import settings as settings_of
 
 from pipetrain.engine.models.cuts import unit_starts
 from pipetrain.engine.schedules.placement import Placement
-from pipetrain.runner.partition.estimate import layer_costs, no_passes
+from pipetrain.graph.layer_costs import layer_costs, no_passes
 from pipetrain.runner.partition.process_cuts import placed_cost, process_balanced_cuts
 from pipetrain.runner.training.components.pipeline import build_partition_rule
 from pipetrain.zoo.models import resnet_cifar

@@ -16,7 +16,7 @@ from torch import nn
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.cuts import balanced_cuts, unit_starts
 from pipetrain.graph.conversion import chain_of
-from pipetrain.runner.partition.estimate import layer_costs, no_passes
+from pipetrain.graph.layer_costs import layer_costs, no_passes
 from pipetrain.runner.partition.rules import Even, Explicit, Ppv
 from pipetrain.zoo.models import resnet_cifar, small_images
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pipetrain.engine.models.chain import LayerChain
-from pipetrain.runner.partition.estimate import WEIGHT_BYTES_PER_SECOND
+from pipetrain.graph.layer_costs import WEIGHT_BYTES_PER_SECOND
 from pipetrain.runner.partition.rules import Even, Explicit, Ppv
 from pipetrain.runner.partition.run_plan import Plan, StagePlan, make_plan
 from pipetrain.zoo.models import small_images

@@ -14,9 +14,9 @@ from pipetrain.engine.optim.prediction import known_rule
 from pipetrain.engine.program.planned_operations import Activations
 from pipetrain.engine.schedules import Kind, ListSchedule
 from pipetrain.engine.weights.average import PASSES
+from pipetrain.graph.layer_costs import WeightPasses
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.partition.estimate import WeightPasses
 from pipetrain.runner.training.components.optimizer import build_torch_optimizer
 
 _COPY = 2

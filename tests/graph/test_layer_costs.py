@@ -7,7 +7,7 @@ from torch import nn
 
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.graph.conversion import chain_of
-from pipetrain.runner.partition.estimate import BYTES_PER_SECOND, FLOPS_PER_SECOND, layer_costs
+from pipetrain.graph.layer_costs import BYTES_PER_SECOND, FLOPS_PER_SECOND, layer_costs
 from pipetrain.zoo.models import resnet_cifar, small_images, torchvision_models
 
 
