@@ -27,8 +27,9 @@ from pipetrain.runner.config.composition import (
     settings_of,
     with_choices_of,
 )
-from pipetrain.runner.config.given_objects import by_section, custom_choices, pickled, put_into
+from pipetrain.runner.config.given_objects import by_section, custom_choices, put_into
 from pipetrain.runner.config.hydra_errors import CONFIGURATION_ERRORS
+from pipetrain.runner.config.instantiate import pickled
 from pipetrain.runner.launch.signals import interruptible
 from pipetrain.runner.terminal.error_line import message, report_error
 from pipetrain.runner.tracking import summary

@@ -1,20 +1,13 @@
 """Objects that a Python program gives in place of targets: a model, a data set, a method, ..."""
 
-import copy
-import inspect
-import io
-import pickle
-import types
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from typing_extensions import override
 
-from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.engine.failure import described
-from pipetrain.runner.config.instantiate import OBJECT, Target
+from pipetrain.engine.errors import ConfigError
+from pipetrain.runner.config.instantiate import OBJECT, GivenObject, Target, name_of
 from pipetrain.runner.config.schema import OPEN_SECTIONS, TARGET, ModelConfig
 from pipetrain.runner.config.settings import OF_EVERY_MODEL, Settings
 from pipetrain.runner.config.suggestions import did_you_mean
@@ -27,103 +20,9 @@ _COLLECTIONS: Mapping[str, tuple[Any, str]] = {
     "metrics": (Mapping, "a mapping of names to objects"),
     "callbacks": (list | tuple, "a list of objects"),
 }
-_FUNCTIONS = ("optimizer", "lr_schedule")
-"""Sections that take a function, which is called with parameters or an optimizer."""
-_NOT_COPIED = ("dataset", "callbacks")
 _OF_NO_OBJECT = {each.name for each in fields(ModelConfig)}.difference(OF_EVERY_MODEL)
 """Options of a model that say what it must know of the data."""
 _OF_ALL_METRICS = {"higher_is_better"}
-
-
-@dataclass(frozen=True)
-class GivenObject(Target):
-    """An object in place of a target. `build` returns a copy, but of data sets and callbacks the object itself.
-
-    Of an optimizer or a learning-rate schedule it returns the result of the function that was given.
-
-    Attributes:
-        value: the object.
-    """
-
-    value: Any = field(default=None, compare=False, repr=False)
-
-    @override
-    def build(self, *args: Any, **extra: Any) -> Any:
-        self.check()
-        try:
-            value = self.located()
-            if args:
-                options = {**self.options, **extra}
-                return value(*args, **{name: each for name, each in options.items() if self.takes(name)})
-            return value if self.section.startswith(_NOT_COPIED) else copy.deepcopy(value)
-        except ConfigError:
-            raise
-        except Exception as error:  # of the object's own code
-            raise ConfigError(f"{self.setting}: {described(error)}") from error
-
-    @override
-    def wrong_type_error(self, found: object, wanted: str) -> ConfigError:
-        return ConfigError(f"{self.setting}: {type(found).__name__} is not {wanted}")
-
-    @override
-    def check(self) -> None:
-        # every optimizer has a rate, which pipetrain itself sets
-        options = {name: each for name, each in self.options.items() if (self.section, name) != ("optimizer", "lr")}
-        Target.check(replace(self, options=options))
-
-    @override
-    def _signature(self) -> inspect.Signature:
-        if self.section in _FUNCTIONS and callable(self.located()):
-            return super()._signature()
-        return inspect.Signature()  # it is made already
-
-    @override
-    def located(self) -> Any:
-        return pickle.loads(self.value.content) if isinstance(self.value, _Pickled) else self.value
-
-    @override
-    def __getstate__(self) -> dict[str, Any]:
-        """With the object pickled apart: another process gets a copy of its tensors, and does not share them."""
-        value = self.value if isinstance(self.value, _Pickled) else _Pickled(pickled(self.section, self.value))
-        return {**vars(self), "value": value}
-
-
-@dataclass(frozen=True)
-class _Pickled:
-    content: bytes
-
-
-class _Pickler(pickle.Pickler):
-    """Refuses the main program's own classes and functions, which no other process imports."""
-
-    @override
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
-            raise pickle.PicklingError(f"{obj.__qualname__} is defined in the main script or a notebook")
-        return NotImplemented
-
-
-def pickled(section: str, value: Any) -> bytes:
-    """An object of a section, for other processes.
-
-    Raises:
-        ConfigError: it cannot be pickled, or they could not import its class.
-    """
-    buffer = io.BytesIO()
-    try:
-        _Pickler(buffer).dump(value)
-    except Exception as error:  # of the object's own code
-        raise ConfigError(
-            f"{section}={_name_of(value)}: cannot be sent to worker processes: {one_line(error)}; "
-            "define it in a module that they can import, or use executor=simulated"
-        ) from error
-    return buffer.getvalue()
-
-
-def _name_of(value: object) -> str:
-    """Name of an object's class, or of a class or function itself."""
-    kind: Any = value if isinstance(value, type | types.FunctionType) else type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def by_section(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,7 +59,7 @@ def custom_choices(objects: Mapping[str, Any], chosen: Collection[str]) -> list[
 
 def put_into(config: DictConfig, objects: Mapping[str, Any], named: Collection[str]) -> None:
     """Puts the names of the objects' classes in place of targets, and of their options that are not `named`."""
-    targets = {section: {TARGET: f"{OBJECT}{_name_of(value)}"} for section, value in objects.items()}
+    targets = {section: {TARGET: f"{OBJECT}{name_of(value)}"} for section, value in objects.items()}
     own = [target for section, target in targets.items() if section.startswith("callbacks")]
     config.callbacks = [*own, *config.callbacks]  # first, as their numbers refer to the objects
     for section, target in targets.items():
@@ -196,7 +95,7 @@ def with_objects(settings: Settings, objects: Mapping[str, Any]) -> Settings:
                 return value
             left.discard(value.section)
             found = objects[value.section]
-            return GivenObject(value.section, f"{OBJECT}{_name_of(found)}", value.options, found)
+            return GivenObject(value.section, f"{OBJECT}{name_of(found)}", value.options, found)
         if isinstance(value, tuple):
             return tuple(map(given, value))
         if isinstance(value, dict):

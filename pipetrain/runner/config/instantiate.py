@@ -1,10 +1,13 @@
-"""A class or function that the configuration names by its path, and what it returns."""
+"""What stands in an open section: a class or function that its path names, or an object of a Python program."""
 
+import copy
 import inspect
+import io
+import pickle
 import sys
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import Parameter
 from types import ModuleType
@@ -14,6 +17,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import MISSING
 from omegaconf.errors import MissingMandatoryValue
+from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError, as_configured, is_whole, one_line
 from pipetrain.engine.failure import described
@@ -197,3 +201,99 @@ def _takes(kind: Any, value: object) -> bool:
     if kind is int:
         return is_whole(value)
     return kind is not float or is_whole(value) or isinstance(value, float)
+
+
+_FUNCTIONS = ("optimizer", "lr_schedule")
+"""Sections that take a function, which is called with parameters or an optimizer."""
+_NOT_COPIED = ("dataset", "callbacks")
+
+
+@dataclass(frozen=True)
+class GivenObject(Target):
+    """An object in place of a target. `build` returns a copy, but of data sets and callbacks the object itself.
+
+    Of an optimizer or a learning-rate schedule it returns the result of the function that was given.
+
+    Attributes:
+        value: the object.
+    """
+
+    value: Any = field(default=None, compare=False, repr=False)
+
+    @override
+    def build(self, *args: Any, **extra: Any) -> Any:
+        self.check()
+        try:
+            value = self.located()
+            if args:
+                options = {**self.options, **extra}
+                return value(*args, **{name: each for name, each in options.items() if self.takes(name)})
+            return value if self.section.startswith(_NOT_COPIED) else copy.deepcopy(value)
+        except ConfigError:
+            raise
+        except Exception as error:  # of the object's own code
+            raise ConfigError(f"{self.setting}: {described(error)}") from error
+
+    @override
+    def wrong_type_error(self, found: object, wanted: str) -> ConfigError:
+        return ConfigError(f"{self.setting}: {type(found).__name__} is not {wanted}")
+
+    @override
+    def check(self) -> None:
+        # every optimizer has a rate, which pipetrain itself sets
+        options = {name: each for name, each in self.options.items() if (self.section, name) != ("optimizer", "lr")}
+        Target.check(replace(self, options=options))
+
+    @override
+    def _signature(self) -> inspect.Signature:
+        if self.section in _FUNCTIONS and callable(self.located()):
+            return super()._signature()
+        return inspect.Signature()  # it is made already
+
+    @override
+    def located(self) -> Any:
+        return pickle.loads(self.value.content) if isinstance(self.value, _Pickled) else self.value
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """With the object pickled apart: another process gets a copy of its tensors, and does not share them."""
+        value = self.value if isinstance(self.value, _Pickled) else _Pickled(pickled(self.section, self.value))
+        return {**vars(self), "value": value}
+
+
+@dataclass(frozen=True)
+class _Pickled:
+    content: bytes
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses the main program's own classes and functions, which no other process imports."""
+
+    @override
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
+            raise pickle.PicklingError(f"{obj.__qualname__} is defined in the main script or a notebook")
+        return NotImplemented
+
+
+def pickled(section: str, value: Any) -> bytes:
+    """An object of a section, for other processes.
+
+    Raises:
+        ConfigError: it cannot be pickled, or they could not import its class.
+    """
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer).dump(value)
+    except Exception as error:  # of the object's own code
+        raise ConfigError(
+            f"{section}={name_of(value)}: cannot be sent to worker processes: {one_line(error)}; "
+            "define it in a module that they can import, or use executor=simulated"
+        ) from error
+    return buffer.getvalue()
+
+
+def name_of(value: object) -> str:
+    """Name of an object's class, or of a class or function itself."""
+    kind: Any = value if isinstance(value, type | types.FunctionType) else type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -10,8 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from pipetrain.engine.optim.stage_optimizer import StageOptimizer
-from pipetrain.runner.config.given_objects import GivenObject
-from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.instantiate import GivenObject, Target
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.training.components.optimizer import build_torch_optimizer
 
