@@ -71,6 +71,11 @@ def read_undamaged(run: RunDirectory) -> dict[str, Any] | None:
     return None
 
 
+def is_completed(run: RunDirectory) -> bool:
+    """True if the summary of a run says that it completed; a damaged summary does not."""
+    return (read_undamaged(run) or {}).get("status") == "completed"
+
+
 def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Totals over `per_stage` of a summary, as far as known.
 

@@ -95,7 +95,7 @@ def _next_to(settings: Settings, run: RunDirectory) -> tuple[Path | None, list[s
         if not started or _identity_of(candidate.path, candidate.config.stat().st_mtime_ns) != wanted:
             continue
         _check_ended("resume=auto", candidate)
-        if completed(candidate):
+        if summary.is_completed(candidate):
             return None, [f"resume=auto: {candidate} has completed this configuration"]
         folder, faults = store.newest_whole(candidate.path)
         if folder is not None:
@@ -127,11 +127,6 @@ def _identity_of(path: Path, _written_at: int) -> Mapping[str, Any] | None:
         config: Any = OmegaConf.to_container(RunDirectory(path).stored_config())
         return identity_settings(config)
     return None
-
-
-def completed(run: RunDirectory) -> bool:
-    """True if the summary of a run says that it completed; a damaged summary does not."""
-    return (summary.read_undamaged(run) or {}).get("status") == "completed"
 
 
 def _check_ended(setting: str, run: RunDirectory) -> None:
@@ -262,7 +257,7 @@ def _is_finished(
     if state.step > timetable.total_steps:
         raise ConfigError(over)
     source = store.home_of(found.folder)
-    if not state.ended(timetable) or source is None or not completed(source):
+    if not state.ended(timetable) or source is None or not summary.is_completed(source):
         return False
     if others := [str(each) for each in found.changes if each.changes_weights]:
         raise ConfigError(f"{over}; it was completed with other settings ({', '.join(others)})")
