@@ -29,39 +29,35 @@ def check_pipeline(settings: Settings, staged: StagedModel, train: Loader, devic
     """Notes on partition, methods, clipping and idle stages.
 
     Raises:
-        ConfigError: executor, schedules, methods and measurements do not work together.
+        ConfigError: executor, schedules, methods, optimizer and measurements do not work together, or there is nothing
+            to train.
     """
+    finegrained = staged.plan.finegrained
     yield from staged.plan.notes
-    if staged.plan.finegrained:
+    if finegrained:
         _check_finegrained(settings.executor, settings.train, trace=settings.trace)
     if not settings.executor.simulated:
         _check_distributed(settings.phases, settings.train, staged.phases)
     check_staleness(settings.log, settings.executor, staged)
-    yield from check_methods(settings, staged)
-    yield from check_schedules(settings, staged, train, device)
-
-
-def check_schedules(settings: Settings, staged: StagedModel, train: Loader, device: str) -> list[str]:
-    """Notes of the schedules, and on stages that they leave idle.
-
-    Raises:
-        ConfigError: a schedule cannot run here, or holds more minibatches than an epoch has.
-    """
-    notes: list[str] = []
-    finegrained = staged.plan.finegrained
+    parameters = trainable_weights(staged.chain.module)
+    if not parameters:
+        raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
+    optimizer = build_torch_optimizer(settings.optimizer, parameter_groups(settings.optimizer, parameters))
     for phase, chosen in zip(staged.phases, settings.phases, strict=True):
+        rules = phase.rules
         with naming_phase(chosen.number):
-            rules = phase.rules
+            rules.method.check_optimizer(optimizer)
+            _check_depth(chosen, rules, len(train))
             if not isinstance(rules.schedule, ListSchedule):
                 rules.schedule.check_run(settings, train)
                 _check_devices(device, rules.placement)
-                notes += rules.schedule.notes(rules.num_stages)
             elif not finegrained:  # its stages exchange nothing, and their lists are long
                 rules.check_lists()
-            _check_depth(chosen, rules, len(train))
+        yield from rules.method.notes(rules.contexts)
+        yield from _clipping(settings.optimizer.clip_norm, rules, chosen.choices["method"])
+        yield from rules.schedule.notes(rules.num_stages)
     if not finegrained:
-        notes += unfilled(staged.schedules, len(staged.plan.bounds), settings.train)
-    return notes
+        yield from unfilled(staged.schedules, len(staged.plan.bounds), settings.train)
 
 
 def _check_depth(chosen: PhaseSettings, rules: PipelineRules, steps: int) -> None:
@@ -73,25 +69,6 @@ def _check_depth(chosen: PhaseSettings, rules: PipelineRules, steps: int) -> Non
             f"schedule.depth={depth} holds {held} minibatches, and an epoch, after which the pipeline drains, "
             f"has {steps} steps; a smaller one works"
         )
-
-
-def check_methods(settings: Settings, staged: StagedModel) -> list[str]:
-    """Notes of the methods, and on how gradients are clipped.
-
-    Raises:
-        ConfigError: there is nothing to train, or a method does not take the optimizer.
-    """
-    parameters = trainable_weights(staged.chain.module)
-    if not parameters:
-        raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
-    optimizer = build_torch_optimizer(settings.optimizer, parameter_groups(settings.optimizer, parameters))
-    notes: list[str] = []
-    for phase, chosen in zip(staged.phases, settings.phases, strict=True):
-        with naming_phase(chosen.number):
-            phase.rules.method.check_optimizer(optimizer)
-            notes += phase.rules.method.notes(phase.rules.contexts)
-            notes += _clipping(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
-    return notes
 
 
 def _clipping(limit: float | None, rules: PipelineRules, method: str) -> list[str]:
