@@ -20,8 +20,9 @@ from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
 from pipetrain.runner.training.components.data import Data, build_data
+from pipetrain.runner.training.components.learning_rate import build_rate
 from pipetrain.runner.training.components.model import build_model
-from pipetrain.runner.training.components.optimizer import build_rate, build_torch_optimizer, parameter_groups
+from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
 from pipetrain.runner.training.timetable import timetable_of
 
 _CALLED = ("dataset", "model", "optimizer", "lr_schedule")

@@ -20,6 +20,7 @@ from pipetrain.runner.training.components.data import (
     label_range,
 )
 from pipetrain.runner.training.components.dry_run import evaluation_dry_run, training_dry_run
+from pipetrain.runner.training.components.learning_rate import build_rate
 from pipetrain.runner.training.components.loss import (
     build_loss,
     build_metrics,
@@ -29,8 +30,7 @@ from pipetrain.runner.training.components.loss import (
 )
 from pipetrain.runner.training.components.machine import device_of, give_back_free_memory
 from pipetrain.runner.training.components.model import check_model
-from pipetrain.runner.training.components.optimizer import build_rate
-from pipetrain.runner.training.components.optimizer_checks import check_optimizer
+from pipetrain.runner.training.components.optimizer_step import check_optimizer
 from pipetrain.runner.training.components.pipeline import build_planned_phases
 from pipetrain.runner.training.components.pipeline_checks import check_pipeline, check_threads, transport_notes
 from pipetrain.runner.training.components.replicas import check_replicas
@@ -86,9 +86,9 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     # what the first samples show
     arithmetic = arithmetic_of_checks(settings.train, device)
     trial = training_dry_run(data, chain, arithmetic)
+    check_vocabulary(settings.model.target, trial.tokens)
     labels = label_range(settings.model.target, data.dataset, loss, trial.outputs, trial.targets)
     check_labels(settings.model.target, labels, trial.all_targets, trial.indices)
-    check_vocabulary(settings.model.target, trial.tokens)
     data.expect(labels, trial.tokens)
 
     # what works together

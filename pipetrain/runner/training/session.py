@@ -27,8 +27,9 @@ from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint_saver import CheckpointSaver
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.callbacks import build_callbacks
+from pipetrain.runner.training.components.learning_rate import rates_by_stage
 from pipetrain.runner.training.components.machine import device_at, give_back_free_memory
-from pipetrain.runner.training.components.optimizer import build_optimizers, rates_by_stage
+from pipetrain.runner.training.components.optimizer import build_optimizers
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.outcome import summary_of
 from pipetrain.runner.training.trainer import Trainer

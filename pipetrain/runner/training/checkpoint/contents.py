@@ -13,7 +13,7 @@ from pipetrain.engine.stage.saved_state import Kind, Saved, TensorName, restore_
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.schema import leaves
 from pipetrain.runner.training.checkpoint import manifest, store, tensor_file
-from pipetrain.runner.training.components.optimizer_checks import try_step
+from pipetrain.runner.training.components.optimizer_step import try_step
 
 
 def check_state(chain: LayerChain) -> None:

@@ -1,7 +1,7 @@
-"""Schedulers of torch.optim.lr_scheduler as pure functions of the step."""
+"""The learning rate of each step and stage, and schedulers of torch.optim.lr_scheduler as functions of the step."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,57 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.failure import described
 from pipetrain.engine.optim.lr_schedule import LearningRateSchedule
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.training.timetable import Timetable
+
+
+def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], float]:
+    """The learning rate of each update.
+
+    Raises:
+        ConfigError: the schedule refuses an option, or there is no rate for it to scale.
+    """
+    base = settings.optimizer.lr
+    if base is None:
+        raise ConfigError("optimizer.lr=null: learning-rate schedules scale it; set a rate, such as optimizer.lr=0.01")
+    target = settings.lr_schedule
+    if scheduler := settings.torch_scheduler:
+        ours = {name: target.options[name] for name in ("unit", "warmup") if name in target.options}
+        schedule: LearningRateSchedule = TorchScheduler(make=scheduler.build, lr=base, name=target.setting, **ours)
+    else:
+        schedule = target.build()
+    if not isinstance(schedule, LearningRateSchedule):
+        raise target.wrong_type_error(
+            schedule, "a pipetrain.LearningRateSchedule or a scheduler of torch.optim.lr_scheduler"
+        )
+    schedule.check(timetable.steps_per_epoch, timetable.total_steps)
+    return lambda step: base * schedule.factor(step, timetable.steps_per_epoch, timetable.total_steps)
+
+
+def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:
+    """The rates of a step: `lr`, and `stageR_lr` for each stage if a method, replicas or delays scale them in the run.
+
+    Args:
+        base: the rate of the learning-rate schedule.
+        phases: of the run.
+    """
+    # rates that a method anneals are scaled at the start of its phase
+    scaled = any(scale != 1 for phase in phases for scale in _rate_scales(phase, phase.start))
+
+    def rates(step: int) -> dict[str, float]:
+        rate = base(step)
+        scales = _rate_scales(next(phase for phase in phases if step < phase.end), step) if scaled else []
+        return {"lr": rate, **{f"stage{r}_lr": rate * scale for r, scale in enumerate(scales)}}
+
+    return rates
+
+
+def _rate_scales(phase: Phase, step: int) -> list[float]:
+    method, contexts, k = phase.rules.method, phase.rules.contexts, step - phase.start
+    return [method.learning_rate_scale(context, k) * context.rate_factor(k) for context in contexts]
 
 
 @dataclass(frozen=True, kw_only=True)

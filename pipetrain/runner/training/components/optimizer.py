@@ -1,7 +1,9 @@
-"""The optimizers of the stages, and their learning rates in each step."""
+"""The optimizers of the stages, and the groups of parameters that they update with other options."""
 
+import fnmatch
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,38 +11,18 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.executors.pipeline_rules import Phase
-from pipetrain.engine.optim.lr_schedule import LearningRateSchedule
+from pipetrain.engine.errors import ConfigError, as_configured
+from pipetrain.engine.models.chain import LayerChain, trainable_weights
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.optim.stage_optimizer import can_be_fused, common_rate, keep_proportions
-from pipetrain.runner.config.optimizer import OptimizerSettings
+from pipetrain.runner.config.optimizer import CONDITIONS, OptimizerSettings, ParameterGroup
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.training.components.torch_scheduler import TorchScheduler
+from pipetrain.runner.config.suggestions import did_you_mean
+from pipetrain.runner.training.components.learning_rate import build_rate
 from pipetrain.runner.training.timetable import Timetable
 
-
-def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], float]:
-    """The learning rate of each update.
-
-    Raises:
-        ConfigError: the schedule refuses an option, or there is no rate for it to scale.
-    """
-    base = settings.optimizer.lr
-    if base is None:
-        raise ConfigError("optimizer.lr=null: learning-rate schedules scale it; set a rate, such as optimizer.lr=0.01")
-    target = settings.lr_schedule
-    if scheduler := settings.torch_scheduler:
-        ours = {name: target.options[name] for name in ("unit", "warmup") if name in target.options}
-        schedule: LearningRateSchedule = TorchScheduler(make=scheduler.build, lr=base, name=target.setting, **ours)
-    else:
-        schedule = target.build()
-    if not isinstance(schedule, LearningRateSchedule):
-        raise target.wrong_type_error(
-            schedule, "a pipetrain.LearningRateSchedule or a scheduler of torch.optim.lr_scheduler"
-        )
-    schedule.check(timetable.steps_per_epoch, timetable.total_steps)
-    return lambda step: base * schedule.factor(step, timetable.steps_per_epoch, timetable.total_steps)
+_OF_ALL = ("lr", "fused", "foreach", "capturable", "differentiable")
+"""Options of torch's parameter groups that are the same for all."""
 
 
 def build_optimizers(settings: Settings, timetable: Timetable, num_stages: int) -> OptimizerFactory:
@@ -120,24 +102,64 @@ def _rate_made_with(settings: OptimizerSettings, optimizer: Optimizer) -> Any:
         return common_rate(optimizer)
 
 
-def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:
-    """The rates of a step: `lr`, and `stageR_lr` for each stage if a method, replicas or delays scale them in the run.
+def check_parameter_groups(optimizer: OptimizerSettings, chain: LayerChain) -> Iterator[str]:
+    """A note on each group: how many parameters it has.
 
-    Args:
-        base: the rate of the learning-rate schedule.
-        phases: of the run.
+    Raises:
+        ConfigError: a pattern or a group has no parameters, or an option that the optimizer does not take.
     """
-    # rates that a method anneals are scaled at the start of its phase
-    scaled = any(scale != 1 for phase in phases for scale in _rate_scales(phase, phase.start))
+    parameters = trainable_weights(chain.module)
+    if not optimizer.groups or not parameters:
+        return
+    _check_options(optimizer, list(parameters.values()))
+    members: list[list[nn.Parameter]] = [[] for _ in range(len(optimizer.groups) + 1)]
+    for name, parameter in parameters.items():
+        members[optimizer.group_of(name, parameter.dim())].append(parameter)
+    for group, held in zip(optimizer.groups, members[1:], strict=True):
+        _check_patterns(group, parameters, chain.aliases())
+        if not held:
+            raise ConfigError(f"{_conditions(group)}: no trainable parameter is left that meets these conditions")
+        options = ", ".join(f"{name}={as_configured(value)}" for name, value in group.options.items())
+        yield f"{_conditions(group)}: {_count(held)}; {options or 'no other options'}"
+    yield f"optimizer.groups: {_count(members[0])} in none of them"
 
-    def rates(step: int) -> dict[str, float]:
-        rate = base(step)
-        scales = _rate_scales(next(phase for phase in phases if step < phase.end), step) if scaled else []
-        return {"lr": rate, **{f"stage{r}_lr": rate * scale for r, scale in enumerate(scales)}}
 
-    return rates
+def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapping[str, str]) -> None:
+    # a pattern of a tied weight's further name has no effect unless the group takes its first name as well
+    named = [*names, *(name for name, first in aliases.items() if group.takes(first, 0))]
+    if unused := [pattern for pattern in group.patterns if not fnmatch.filter(named, pattern)]:
+        raise ConfigError(f"{group.setting}.match={unused[0]}: no trainable parameter of the model has such a name")
 
 
-def _rate_scales(phase: Phase, step: int) -> list[float]:
-    method, contexts, k = phase.rules.method, phase.rules.contexts, step - phase.start
-    return [method.learning_rate_scale(context, k) * context.rate_factor(k) for context in contexts]
+def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> None:
+    optimizer, target = build_torch_optimizer(settings, parameters), settings.target
+    taken = target.parameters()
+    for group in settings.groups:
+        _check_option_names(group, optimizer)
+        options, of_group = dict(target.options), dict[str, Any](params=parameters)
+        for name, value in group.options.items():
+            (options if name in taken else of_group)[name] = value
+        try:  # torch checks options only in the constructor
+            replace(target, options=options).build([of_group])
+        except ConfigError as error:
+            raise ConfigError(f"{_conditions(group)}: {error}") from error
+
+
+def _check_option_names(group: ParameterGroup, optimizer: torch.optim.Optimizer) -> None:
+    known = [*CONDITIONS, "lr_scale", *(name for name in optimizer.defaults if name not in _OF_ALL)]
+    for name, value in group.options.items():
+        if name not in known:
+            meant = did_you_mean(name, known) or f"; it takes {', '.join(known)}"
+            given = f"{group.setting}.{name}={as_configured(value)}"
+            raise ConfigError(f"{given}: a group of {type(optimizer).__name__} takes no {name}{meant}")
+
+
+def _conditions(group: ParameterGroup) -> str:
+    conditions = {"match": " or ".join(group.patterns) or None, "max_dims": group.max_dims}
+    given = ", ".join(f"{name}={value}" for name, value in conditions.items() if value is not None)
+    return f"{group.setting} ({given})"
+
+
+def _count(parameters: list[nn.Parameter]) -> str:
+    elements = sum(parameter.numel() for parameter in parameters)
+    return f"{len(parameters)} tensor{'s' * (len(parameters) != 1)} with {elements:,} parameters"

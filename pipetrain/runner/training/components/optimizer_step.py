@@ -1,25 +1,23 @@
-"""Checks of the optimizer: its groups, its options by stage, and a step that is tried."""
+"""A step of the optimizer, tried before a run: what it makes of the weights of stages, and depends on."""
 
-import fnmatch
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pipetrain.engine.errors import ConfigError, as_configured
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.failure import described
-from pipetrain.engine.models.chain import LayerChain, trainable_weights
+from pipetrain.engine.models.chain import trainable_weights
 from pipetrain.engine.optim.stage_optimizer import StageOptimizer
-from pipetrain.runner.config.optimizer import CONDITIONS, OptimizerSettings, ParameterGroup
-from pipetrain.runner.config.suggestions import did_you_mean
-from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
+from pipetrain.runner.config.optimizer import OptimizerSettings
+from pipetrain.runner.training.components.optimizer import (
+    build_torch_optimizer,
+    check_parameter_groups,
+    parameter_groups,
+)
 from pipetrain.runner.training.components.stages import StagedModel
-
-_OF_ALL = ("lr", "fused", "foreach", "capturable", "differentiable")
-"""Options of torch's parameter groups that are the same for all."""
 
 
 def check_optimizer(optimizer: OptimizerSettings, staged: StagedModel, device: str) -> Iterator[str]:
@@ -31,35 +29,6 @@ def check_optimizer(optimizer: OptimizerSettings, staged: StagedModel, device: s
     yield from check_parameter_groups(optimizer, staged.chain)
     yield from check_options_of_stages(optimizer, staged)
     yield from check_step(optimizer, staged, device)
-
-
-def check_parameter_groups(optimizer: OptimizerSettings, chain: LayerChain) -> Iterator[str]:
-    """A note on each group: how many parameters it has.
-
-    Raises:
-        ConfigError: a pattern or a group has no parameters, or an option that the optimizer does not take.
-    """
-    parameters = trainable_weights(chain.module)
-    if not optimizer.groups or not parameters:
-        return
-    _check_options(optimizer, list(parameters.values()))
-    members: list[list[nn.Parameter]] = [[] for _ in range(len(optimizer.groups) + 1)]
-    for name, parameter in parameters.items():
-        members[optimizer.group_of(name, parameter.dim())].append(parameter)
-    for group, held in zip(optimizer.groups, members[1:], strict=True):
-        _check_patterns(group, parameters, chain.aliases())
-        if not held:
-            raise ConfigError(f"{_conditions(group)}: no trainable parameter is left that meets these conditions")
-        options = ", ".join(f"{name}={as_configured(value)}" for name, value in group.options.items())
-        yield f"{_conditions(group)}: {_count(held)}; {options or 'no other options'}"
-    yield f"optimizer.groups: {_count(members[0])} in none of them"
-
-
-def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapping[str, str]) -> None:
-    # a pattern of a tied weight's further name has no effect unless the group takes its first name as well
-    named = [*names, *(name for name, first in aliases.items() if group.takes(first, 0))]
-    if unused := [pattern for pattern in group.patterns if not fnmatch.filter(named, pattern)]:
-        raise ConfigError(f"{group.setting}.match={unused[0]}: no trainable parameter of the model has such a name")
 
 
 def check_options_of_stages(optimizer: OptimizerSettings, staged: StagedModel) -> Iterator[str]:
@@ -87,40 +56,6 @@ def check_options_of_stages(optimizer: OptimizerSettings, staged: StagedModel) -
 
 def _momentum(option: Any) -> str:
     return f"{option if isinstance(option, float) else option[0]:.4g}"
-
-
-def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> None:
-    optimizer, target = build_torch_optimizer(settings, parameters), settings.target
-    taken = target.parameters()
-    for group in settings.groups:
-        _check_option_names(group, optimizer)
-        options, of_group = dict(target.options), dict[str, Any](params=parameters)
-        for name, value in group.options.items():
-            (options if name in taken else of_group)[name] = value
-        try:  # torch checks options only in the constructor
-            replace(target, options=options).build([of_group])
-        except ConfigError as error:
-            raise ConfigError(f"{_conditions(group)}: {error}") from error
-
-
-def _check_option_names(group: ParameterGroup, optimizer: torch.optim.Optimizer) -> None:
-    known = [*CONDITIONS, "lr_scale", *(name for name in optimizer.defaults if name not in _OF_ALL)]
-    for name, value in group.options.items():
-        if name not in known:
-            meant = did_you_mean(name, known) or f"; it takes {', '.join(known)}"
-            given = f"{group.setting}.{name}={as_configured(value)}"
-            raise ConfigError(f"{given}: a group of {type(optimizer).__name__} takes no {name}{meant}")
-
-
-def _conditions(group: ParameterGroup) -> str:
-    conditions = {"match": " or ".join(group.patterns) or None, "max_dims": group.max_dims}
-    given = ", ".join(f"{name}={value}" for name, value in conditions.items() if value is not None)
-    return f"{group.setting} ({given})"
-
-
-def _count(parameters: list[nn.Parameter]) -> str:
-    elements = sum(parameter.numel() for parameter in parameters)
-    return f"{len(parameters)} tensor{'s' * (len(parameters) != 1)} with {elements:,} parameters"
 
 
 def try_step(

@@ -20,8 +20,8 @@ from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.tracking import records
-from pipetrain.runner.training.components.optimizer import build_rate, rates_by_stage
-from pipetrain.runner.training.components.optimizer_checks import try_step
+from pipetrain.runner.training.components.learning_rate import build_rate, rates_by_stage
+from pipetrain.runner.training.components.optimizer_step import try_step
 from pipetrain.runner.training.timetable import timetable_of
 
 

@@ -11,8 +11,9 @@ from support.worker_pool import settings
 
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
+from pipetrain.runner.training.components.learning_rate import build_rate
 from pipetrain.runner.training.components.loss import build_loss
-from pipetrain.runner.training.components.optimizer import build_rate, build_torch_optimizer
+from pipetrain.runner.training.components.optimizer import build_torch_optimizer
 from pipetrain.runner.training.components.pipeline import (
     build_partition_rule,
     build_pipeline_rules,

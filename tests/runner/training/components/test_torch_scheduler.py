@@ -8,7 +8,7 @@ from support.refusals import assert_refused
 from torch import nn
 from torch.optim import SGD, lr_scheduler
 
-from pipetrain.runner.training.components.torch_scheduler import TorchScheduler
+from pipetrain.runner.training.components.learning_rate import TorchScheduler
 
 
 def made(make, **options):
