@@ -65,15 +65,14 @@ def check_forwards(
     """
     notes: list[str] = []
     in_place: list[int] = []
+    given = arithmetic.cast_inputs(inputs)
     with torch.enable_grad(), arithmetic.computing(inputs[0].device):
         # in evaluation buffers stay as they are, and nothing is drawn
         with chain.evaluating():
-            in_place += _check_layers(chain, arithmetic.cast_inputs(inputs), cuts, [], training=False, overlap=False)
+            in_place += _check_layers(chain, given, cuts, [], training=False, overlap=False)
         # what only training does; few samples may not be enough for it
         with torch.random.fork_rng(devices=[]), python_generators_kept(), suppress(*_OTHER_ERRORS):
-            in_place += _check_layers(
-                chain, arithmetic.cast_inputs(inputs), cuts, notes, training=True, overlap=overlap
-            )
+            in_place += _check_layers(chain, given, cuts, notes, training=True, overlap=overlap)
     return notes, in_place
 
 

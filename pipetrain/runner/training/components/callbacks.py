@@ -21,12 +21,12 @@ def check_callbacks(trackers: Sequence[str], callbacks: Sequence[Target]) -> Non
     Raises:
         ConfigError: a package is missing, or a target of `callbacks` is no callback or does not take its options.
     """
+    for target in callbacks:
+        _check(target)
     for name in trackers:
         if name in _EXTRAS:
             require(f"log.to=[{name}]", (name,), name)
         _check_installed(name)
-    for target in callbacks:
-        _check(target)
 
 
 def _check_installed(name: str) -> None:

@@ -88,7 +88,8 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     fused = settings.target.takes("fused") and can_be_fused(optimizer, held)  # a function may take no form
     made: Optimizer = build(fused=True) if fused else optimizer
-    keep_proportions(made, _rate_made_with(settings, made))
+    rate = _rate_made_with(settings, made)
+    keep_proportions(made, rate)
     return made
 
 

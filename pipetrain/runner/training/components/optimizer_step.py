@@ -101,8 +101,8 @@ def _step_on(
     states: Mapping[str, Mapping[str, Tensor]],
 ) -> dict[str, Tensor]:
     chosen = {name: nn.Parameter(weight.detach().to(device, copy=True)) for name, weight in weights.items()}
-    build = partial(build_torch_optimizer, settings)
-    optimizer = StageOptimizer(build, chosen, lambda _update: 0.01, parameter_groups(settings, chosen))
+    build, groups = partial(build_torch_optimizer, settings), parameter_groups(settings, chosen)
+    optimizer = StageOptimizer(build, chosen, lambda _update: 0.01, groups)
     copies = {name: {key: value.clone() for key, value in states[name].items()} for name in chosen if name in states}
     optimizer.load_state(copies)
     optimizer.step({name: torch.ones_like(parameter) for name, parameter in chosen.items()})
