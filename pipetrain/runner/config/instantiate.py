@@ -6,7 +6,8 @@ import io
 import pickle
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import Parameter
@@ -81,6 +82,14 @@ class Target:
     def wrong_type_error(self, found: object, wanted: str) -> ConfigError:
         """The error of a target that returns something else than it should."""
         return ConfigError(f"{self.setting}: returned {type(found).__name__}, not {wanted}")
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Puts the setting before the message of a ConfigError."""
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(f"{self.setting}: {error}") from error
 
     def check(self) -> None:
         """Raises a ConfigError unless the target exists and takes all options, with values of its annotations."""

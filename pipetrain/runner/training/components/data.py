@@ -110,10 +110,8 @@ def build_dataset(settings: DatasetSettings, seed: int) -> Any:
     target = settings.target
     with _drawing(seed):
         returned = target.build()
-    try:
+    with target.naming():
         dataset = data_object(returned)
-    except ConfigError as error:
-        raise ConfigError(f"{target.setting}: {error}") from error
     for part in ("train", "eval"):
         with naming_errors(f"len() of `{part}`"):
             empty = hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part))

@@ -1,7 +1,7 @@
 """The pipeline of a run: partition rule, schedule and method of each phase, recomputed segments."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from pipetrain.engine.program.custom_schedule import check_attributes, check_cus
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.schedules import Placement, Schedule
 from pipetrain.runner.config.choices import names_of_family
-from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
 from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.config.settings import ReplicaSettings, Settings
@@ -86,7 +85,7 @@ def build_schedule(phase: PhaseSettings) -> Schedule:
     schedule = phase.schedule.build()
     if not isinstance(schedule, Schedule):
         raise phase.schedule.wrong_type_error(schedule, "a pipetrain.Schedule")
-    with _naming_target(phase.schedule):
+    with phase.schedule.naming():
         check_attributes(schedule)
     return schedule
 
@@ -98,15 +97,6 @@ def build_schedules(phases: Sequence[PhaseSettings]) -> list[Schedule]:
         with naming_phase(phase.number):
             schedules.append(build_schedule(phase))
     return schedules
-
-
-@contextlib.contextmanager
-def _naming_target(target: Target) -> Iterator[None]:
-    """Puts the target's setting before the message of a ConfigError."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{target.setting}: {error}") from error
 
 
 def build_pipeline_rules(
@@ -130,7 +120,7 @@ def build_pipeline_rules(
             f"schedule={_either(names_of_family('schedule', method.family))}, or "
             f"method={_either(names_of_family('method', schedule.family))}"
         )
-    with _naming_target(phase.schedule):
+    with phase.schedule.naming():
         check_custom_schedule(schedule, num_stages, num_microbatches)
     if method.independent_replicas == 1:
         schedule = replicated(schedule, num_stages, replicas)
