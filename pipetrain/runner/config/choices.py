@@ -145,11 +145,7 @@ def papers_folder() -> Path | None:
 
 
 def check_own_folder(folder: Path) -> None:
-    """Checks the folder of `--config-dir`.
-
-    Raises:
-        ConfigError: the folder does not exist, or a choice in it has the name of one of pipetrain's.
-    """
+    """Raises a ConfigError if the folder of `--config-dir` is missing, or one of its choices has the name of ours."""
     if not folder.is_dir():
         raise ConfigError(f"--config-dir {folder}: the folder does not exist")
     for own in sorted(config_dir().rglob("*/*.yaml")):

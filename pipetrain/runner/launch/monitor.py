@@ -205,11 +205,7 @@ class LauncherMonitor(Monitor):
             raise RunError(text) from self._failure
 
     def check_finished(self, process: int) -> None:
-        """Checks a worker that has ended with exit code 0.
-
-        Raises:
-            UnreportedWorkerFailure: the worker had not finished its part of the run.
-        """
+        """Raises an UnreportedWorkerFailure if a worker ended with exit code 0 before its part of the run was done."""
         self._read([process])
         seen = self._seen.get(process)
         if seen is None or not seen.beat.activity.finished:

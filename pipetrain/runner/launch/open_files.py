@@ -24,11 +24,7 @@ def raise_limit() -> None:
 
 
 def check_open_files(job: Job) -> None:
-    """Checks the hard limit, which workers that this process starts inherit, or else its own part of the run.
-
-    Raises:
-        ConfigError: it is too low for the connections of a process.
-    """
+    """Raises a ConfigError if the hard limit, which workers inherit, is too low for the connections of a process."""
     if job.settings.executor.simulated:
         return
     processes = [int(os.environ["RANK"])] if outer_launcher.is_present() else range(job.placement.num_processes)

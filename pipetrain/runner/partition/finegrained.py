@@ -31,12 +31,9 @@ def stages_of_layers(units: Sequence[ParameterGroup], bounds: Sequence[tuple[int
 
 
 def check_tied_units(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> None:
-    """Checks that no layer uses a weight of another stage, as copies differ in an asynchronous pipeline.
+    """Raises a ConfigError if a layer uses a weight of another stage, as copies differ in an asynchronous pipeline.
 
     A layer without its own units is placed with the unit before it.
-
-    Raises:
-        ConfigError: one does.
     """
     units = weight_units(chain)
     stage_of_unit = {u: r for r, (first, last) in enumerate(bounds) for u in range(first, last)}

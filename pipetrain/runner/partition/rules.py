@@ -128,11 +128,7 @@ def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
 
 
 def check_glued(setting: str, value: object, cuts: list[int], chain: LayerChain, glued: Pairs) -> None:
-    """Checks that no cut of a setting's value separates layers that must be in one stage.
-
-    Raises:
-        ConfigError: one does.
-    """
+    """Raises a ConfigError if a cut of a setting's value separates layers that must be in one stage."""
     for cut in cuts:
         for i, j in glued:
             if i < cut <= j:

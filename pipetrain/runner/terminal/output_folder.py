@@ -8,11 +8,7 @@ from pipetrain.engine.failure import described
 
 
 def check_writable(setting: str, folder: Path) -> None:
-    """Checks that files can be made in `folder`, or in its nearest existing parent; leaves nothing there.
-
-    Raises:
-        ConfigError: they cannot; it begins with `setting`, such as `-o figures`.
-    """
+    """Raises a ConfigError, which begins with `setting`, if no file can be made in a folder or its nearest parent."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{setting}: exists and is not a directory")
     nearest = next(each for each in (folder, *folder.resolve().parents) if each.exists())

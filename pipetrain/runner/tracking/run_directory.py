@@ -224,11 +224,7 @@ def check_own(path: Path) -> None:
 
 
 def check_member(run: Path, sweep: Path) -> None:
-    """Checks that the directory of a sweep's run is below the sweep's folder, which may be untrusted.
-
-    Raises:
-        ConfigError: one on the way to it is a link.
-    """
+    """Raises a ConfigError if the way from a sweep's folder, which may be untrusted, to a run's leads over a link."""
     for each in (run, *run.parents):
         if sweep in each.parents:
             _check_kind(each)

@@ -51,11 +51,7 @@ def load_whole_model(settings: Settings, dataset: Any, folder: Path, *, raw: boo
 
 
 def check_data_of_run(folder: Path, loader: Loader, overrides: Sequence[Override]) -> None:
-    """Checks that a loader reads the evaluation set of the run that a checkpoint is of, unless settings name another.
-
-    Raises:
-        ConfigError: a sample is another.
-    """
+    """Raises a ConfigError if a loader reads other samples than the run of a checkpoint, unless settings ask for it."""
     if not any(override.key.split(".")[0] == "dataset" for override in overrides):
         way_on = "a setting of dataset, such as dataset.limit=null, reads other data without this comparison"
         store.check_data(folder, store.load_progress(folder), {"eval": loader}, way_on)

@@ -17,11 +17,7 @@ from pipetrain.runner.training.components.optimizer_step import try_step
 
 
 def check_state(chain: LayerChain) -> None:
-    """Checks that checkpoints can hold all weights and buffers.
-
-    Raises:
-        ConfigError: they cannot hold one.
-    """
+    """Raises a ConfigError for a weight or buffer that checkpoints cannot hold."""
     for name, value in chain.module.state_dict().items():
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
             kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
@@ -166,11 +162,7 @@ def whole_state(folder: Path, chain: LayerChain, *, averaged: bool = False) -> d
 
 
 def check_model(folder: Path, chain: LayerChain) -> None:
-    """Checks that a checkpoint holds this chain's model. Of its values, only those of tied weights are read.
-
-    Raises:
-        ConfigError: it was saved from another model.
-    """
+    """Raises a ConfigError if a checkpoint is of another model. Of its values, only those of tied weights are read."""
     state = named_state(folder)
     expected = chain.module.state_dict()
     if wrong := set(expected) ^ set(state):

@@ -39,11 +39,7 @@ def load_config(folder: Path) -> dict[str, Any]:
 
 
 def check_vocabulary(folder: Path, progress: Mapping[str, Any], dataset: Any) -> None:
-    """Checks that token ids have kept their meaning, as far as a checkpoint's progress and the data set record it.
-
-    Raises:
-        ConfigError: the vocabulary is another.
-    """
+    """Raises a ConfigError if token ids have another meaning, as far as the progress and the data set record it."""
     before = progress.get("vocabulary_sha256")
     if before is not None and before != DataSet(dataset).vocabulary_sha256:
         raise ConfigError(

@@ -241,11 +241,7 @@ def check_vocabulary(model: Target, tokens: TokenRange | None) -> None:
 
 
 def check_repeatable(train: Fingerprint, plan: Plan) -> None:
-    """Checks that the first and the last stage, each of which reads samples, read the same ones; `train` has read some.
-
-    Raises:
-        ConfigError: a sample differs each time it is read.
-    """
+    """Raises a ConfigError if the first and the last stage, which both read samples, would read different ones."""
     index = unreliable_sample(train)
     if index is not None and len(plan.bounds) > 1 and not plan.finegrained:
         raise ConfigError(

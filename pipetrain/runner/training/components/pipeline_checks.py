@@ -154,12 +154,9 @@ def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> 
 
 
 def _check_devices(device: str, placement: Placement) -> None:
-    """Checks that a library that moves the device's own memory has a device for each process.
+    """Raises a ConfigError if a library that moves the memory of devices lacks one for a process.
 
     Which devices the processes of an outer launcher have is known when they meet: each may see its own alone.
-
-    Raises:
-        ConfigError: there are fewer.
     """
     here = placement.num_processes
     if device == "cuda" and not outer_launcher.is_present() and torch.cuda.device_count() < here:
