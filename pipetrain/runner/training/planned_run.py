@@ -36,11 +36,11 @@ def plan_run(settings: Settings, resume: Path | None = None) -> PlannedRun:
     """
     settings.check_targets()
     rule = build_partition_rule(settings)
+    synchronous = all(schedule.synchronous for schedule in build_schedules(settings.phases))
     data = build_data(settings)
     chain = build_model(settings, data.dataset)
     timetable = timetable_of(settings, len(data.train))
     passes = weight_memory_traffic(partial(build_phases, settings, timetable), settings.optimizer)
-    synchronous = all(schedule.synchronous for schedule in build_schedules(settings.phases))
     run = Unplanned(settings, chain, data, passes, synchronous, resume)
     with naming_types(chain.module, chain, data.example):
         plan = planned(run, rule)

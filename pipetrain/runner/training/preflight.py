@@ -28,11 +28,16 @@ from pipetrain.runner.training.components.loss import (
     check_loss,
     falling_metrics,
 )
-from pipetrain.runner.training.components.machine import device_of, give_back_free_memory
+from pipetrain.runner.training.components.machine import (
+    check_threads,
+    device_of,
+    give_back_free_memory,
+    transport_notes,
+)
 from pipetrain.runner.training.components.model import check_model
 from pipetrain.runner.training.components.optimizer_step import check_optimizer
 from pipetrain.runner.training.components.pipeline import build_planned_phases
-from pipetrain.runner.training.components.pipeline_checks import check_pipeline, check_threads, transport_notes
+from pipetrain.runner.training.components.pipeline_checks import check_pipeline
 from pipetrain.runner.training.components.replicas import check_replicas
 from pipetrain.runner.training.components.stages import (
     StagedModel,
@@ -71,17 +76,18 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
 
     check_callbacks(settings.log.to, settings.callbacks)
     check_threads(settings.threads, settings.dataset.workers)
+    device = device_of(settings.device)
     found, resume_notes = find_checkpoint(settings, run)
     resume = None if found is None else found.folder
 
     # what every process builds
-    device = device_of(settings.device)
     planned = plan_run(settings, resume)
     data, chain, timetable, plan = planned.data, planned.chain, planned.timetable, planned.plan
     phases = build_planned_phases(settings, timetable, plan, chain)
     staged = StagedModel(chain, plan, phases)
     placement = common_placement(staged.schedules, len(plan.bounds))
     loss, metrics = build_loss(settings.loss, data.dataset), build_metrics(settings.metrics)
+    falling = falling_metrics(metrics, data.dataset)
 
     # what the first samples show
     arithmetic = arithmetic_of_checks(settings.train, device)
@@ -132,7 +138,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
         finished=start.finished,
         labels=labels,
         tokens=trial.tokens,
-        lower_is_better=falling_metrics(metrics, data.dataset),
+        lower_is_better=falling,
         data=fingerprints,
         provenance=provenance(device) | ({"initial_weights": start.origin} if start.origin else {}),
         notes=list(dict.fromkeys(notes)),

@@ -1,4 +1,4 @@
-"""The devices that processes compute on, and the memory that they keep."""
+"""What a run needs of the machine: devices, threads, the way of messages, and the memory that processes keep."""
 
 import contextlib
 import ctypes
@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 import torch
 
+from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.messages.transport import DeviceIdentity, transport_between
+from pipetrain.engine.processes import usable_cores
+from pipetrain.runner.config.schema import ExecutorConfig
+
+_THREADS_PER_CORE = 16
+"""Upper limit: more only make a run slower. It is not 1, so that a run on a larger machine can be repeated here."""
 
 
 def device_of(device: str) -> str:
@@ -29,6 +36,38 @@ def device_at(kind: str, local_rank: int) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
     return torch.device(kind, local_rank % torch.get_device_module(kind).device_count())
+
+
+def check_threads(threads: int | None, workers: int) -> None:
+    """Raises a ConfigError if this machine should not start so many threads and reading processes."""
+    most = _THREADS_PER_CORE * usable_cores()
+    for name, number in (("threads", threads), ("dataset.workers", workers)):
+        if number is not None and number > most:
+            raise ConfigError(f"{name}={number}: must be at most {most} here, {_THREADS_PER_CORE} for each core")
+
+
+def check_devices(device: str, processes: int) -> None:
+    """Raises a ConfigError if a library that moves the memory of devices lacks one for a process.
+
+    Which devices the processes of an outer launcher have is known when they meet: each may see its own alone.
+    """
+    if device == "cuda" and not outer_launcher.is_present() and torch.cuda.device_count() < processes:
+        raise ConfigError(
+            f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {processes} processes, and "
+            f"there are {torch.cuda.device_count()}; device=cpu works"
+        )
+
+
+def transport_notes(executor: ExecutorConfig, device: str, processes: int) -> list[str]:
+    """A line on how stages on GPUs exchange messages, as far as that is known before their processes meet."""
+    if device == "cpu" or executor.simulated or processes == 1:
+        return []
+    if outer_launcher.is_present():
+        return ["messages: over NCCL if each process has its own GPU, else over Gloo; summary.json has the transport"]
+    devices = [device_at(device, process) for process in range(processes)]
+    transport = transport_between(devices[0], [DeviceIdentity.of(each) for each in devices])
+    way = "from GPU to GPU over NCCL" if transport.direct else "through host memory over Gloo"
+    return [f"messages: {way}, as {transport.reason}"]
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of malloc.h

@@ -2,27 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 
-import torch
-
 from pipetrain.data.loader import Loader
-from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.messages.links import given_bytes_per_s
-from pipetrain.engine.executors.messages.transport import DeviceIdentity, transport_between
-from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.models.chain import trainable_weights
-from pipetrain.engine.processes import usable_cores
 from pipetrain.engine.program.steady_state import minibatches_held
-from pipetrain.engine.schedules import ListSchedule, Placement, Schedule
+from pipetrain.engine.schedules import ListSchedule, Schedule
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
 from pipetrain.runner.config.schema import ExecutorConfig, LogConfig, TrainConfig
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.training.components.machine import device_at
+from pipetrain.runner.training.components.machine import check_devices
 from pipetrain.runner.training.components.optimizer import build_torch_optimizer, parameter_groups
 from pipetrain.runner.training.components.stages import StagedModel
-
-_THREADS_PER_CORE = 16
-"""Upper limit: more only make a run slower. It is not 1, so that a run on a larger machine can be repeated here."""
 
 
 def check_pipeline(settings: Settings, staged: StagedModel, train: Loader, device: str) -> Iterator[str]:
@@ -37,7 +29,7 @@ def check_pipeline(settings: Settings, staged: StagedModel, train: Loader, devic
     if finegrained:
         _check_finegrained(settings.executor, settings.train, trace=settings.trace)
     if not settings.executor.simulated:
-        _check_distributed(settings.phases, settings.train, staged.phases)
+        _check_distributed(settings.train)
     check_staleness(settings.log, settings.executor, staged)
     parameters = trainable_weights(staged.chain.module)
     if not parameters:
@@ -46,11 +38,16 @@ def check_pipeline(settings: Settings, staged: StagedModel, train: Loader, devic
     for phase, chosen in zip(staged.phases, settings.phases, strict=True):
         rules = phase.rules
         with naming_phase(chosen.number):
+            if rules.method.simulated_only and not settings.executor.simulated:
+                raise ConfigError(
+                    f"method={chosen.choices['method']} reads weights that no pipeline of processes has; use "
+                    "executor=simulated"
+                )
             rules.method.check_optimizer(optimizer)
             _check_depth(chosen, rules, len(train))
             if not isinstance(rules.schedule, ListSchedule):
                 rules.schedule.check_run(settings, train)
-                _check_devices(device, rules.placement)
+                check_devices(device, rules.placement.num_processes)
             elif not finegrained:  # its stages exchange nothing, and their lists are long
                 rules.check_lists()
         yield from rules.method.notes(rules.contexts)
@@ -122,16 +119,9 @@ def _check_finegrained(executor: ExecutorConfig, train: TrainConfig, *, trace: b
         )
 
 
-def _check_distributed(settings: Sequence[PhaseSettings], train: TrainConfig, phases: Sequence[Phase]) -> None:
+def _check_distributed(train: TrainConfig) -> None:
     """Refuses features of the simulation alone, and a slowed link without a bandwidth."""
     given_bytes_per_s()
-    for phase, chosen in zip(phases, settings, strict=True):
-        if phase.rules.method.simulated_only:
-            with naming_phase(chosen.number):
-                raise ConfigError(
-                    f"method={chosen.choices['method']} reads weights that no pipeline of processes has; use "
-                    "executor=simulated"
-                )
     if train.recompute_boundaries is not None:
         raise ConfigError(
             f"train.recompute_boundaries={train.recompute_boundaries}: recomputation across stages is "
@@ -151,36 +141,3 @@ def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> 
         for schedule in schedules
         if isinstance(schedule, ListSchedule) and schedule.synchronous and schedule.in_flight(0, stages, stages) > 1
     ]
-
-
-def _check_devices(device: str, placement: Placement) -> None:
-    """Raises a ConfigError if a library that moves the memory of devices lacks one for a process.
-
-    Which devices the processes of an outer launcher have is known when they meet: each may see its own alone.
-    """
-    here = placement.num_processes
-    if device == "cuda" and not outer_launcher.is_present() and torch.cuda.device_count() < here:
-        raise ConfigError(
-            f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {here} processes, and there "
-            f"are {torch.cuda.device_count()}; device=cpu works"
-        )
-
-
-def check_threads(threads: int | None, workers: int) -> None:
-    """Raises a ConfigError if this machine should not start so many threads and reading processes."""
-    most = _THREADS_PER_CORE * usable_cores()
-    for name, number in (("threads", threads), ("dataset.workers", workers)):
-        if number is not None and number > most:
-            raise ConfigError(f"{name}={number}: must be at most {most} here, {_THREADS_PER_CORE} for each core")
-
-
-def transport_notes(executor: ExecutorConfig, device: str, processes: int) -> list[str]:
-    """A line on how stages on GPUs exchange messages, as far as that is known before their processes meet."""
-    if device == "cpu" or executor.simulated or processes == 1:
-        return []
-    if outer_launcher.is_present():
-        return ["messages: over NCCL if each process has its own GPU, else over Gloo; summary.json has the transport"]
-    devices = [device_at(device, process) for process in range(processes)]
-    transport = transport_between(devices[0], [DeviceIdentity.of(each) for each in devices])
-    way = "from GPU to GPU over NCCL" if transport.direct else "through host memory over Gloo"
-    return [f"messages: {way}, as {transport.reason}"]
