@@ -22,11 +22,11 @@ from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.profiling.profile import profile_of_chain
 from pipetrain.runner.config.schema import TopologyConfig
 from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.config.settings_diff import changes_since
 from pipetrain.runner.partition.run_plan import Plan, Unplanned
-from pipetrain.runner.training.checkpoint.store import home_of, load_progress
+from pipetrain.runner.training.checkpoint.store import home_of, load_config, load_progress
 from pipetrain.runner.training.components.pipeline import build_pipeline_rules, build_schedule
 from pipetrain.runner.training.components.weight_traffic import passes_of_run
-from pipetrain.runner.training.settings_diff import changes_since
 
 _GIGA = 1e9
 _DECIDING = ("partition", "planner", "topology", "profile")
@@ -169,7 +169,7 @@ def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
     Raises:
         ConfigError: the plan of that run cannot be read.
     """
-    changes = changes_since(resume, settings)
+    changes = changes_since(load_config(resume), settings)
     if any(each.changes_weights and each.setting.partition(".")[0] in _DECIDING for each in changes):
         return None
     progress = load_progress(resume)

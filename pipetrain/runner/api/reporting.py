@@ -13,6 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.engine.errors import one_line
+from pipetrain.runner.config.settings_diff import changes_since
 from pipetrain.runner.terminal.run_tables import next_steps, plan_table, summary_lines
 from pipetrain.runner.terminal.text_table import counted
 from pipetrain.runner.tracking import records
@@ -22,7 +23,6 @@ from pipetrain.runner.tracking.trackers.identity import store_ids, stored_ids
 from pipetrain.runner.training.checkpoint import store
 from pipetrain.runner.training.checkpoint.writer import remove_leftovers
 from pipetrain.runner.training.job import Job
-from pipetrain.runner.training.settings_diff import changes_since
 
 
 @dataclass
@@ -73,7 +73,7 @@ def _take_over(job: Job, resume: Path) -> None:
         run.tracker_ids.unlink(missing_ok=True)
         return
     records.copy_records_until(source, run, job.start_step)
-    if any(each.changes_weights for each in changes_since(resume, job.settings)):
+    if any(each.changes_weights for each in changes_since(store.load_config(resume), job.settings)):
         run.tracker_ids.unlink(missing_ok=True)
     elif ids := stored_ids(source):
         store_ids(run, **ids)

@@ -9,9 +9,9 @@ import torch.distributed as dist
 from pipetrain.data.fingerprint import difference
 from pipetrain.engine.errors import ConfigError, as_configured
 from pipetrain.engine.executors.messages import control
+from pipetrain.runner.config.settings_diff import differences
 from pipetrain.runner.partition.run_plan import Plan
 from pipetrain.runner.training.job import Job
-from pipetrain.runner.training.settings_diff import differences
 
 _OF_EACH_PROCESS = (
     "device", "threads", "dataset.download", "dataset.workers", "dataset.prefetch", "dataset.pin_memory",

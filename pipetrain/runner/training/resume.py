@@ -15,6 +15,7 @@ from pipetrain.engine.models.chain import LayerChain
 from pipetrain.runner.config.instantiate import OBJECT
 from pipetrain.runner.config.schema import TARGET
 from pipetrain.runner.config.settings import ModelSettings, Settings
+from pipetrain.runner.config.settings_diff import Difference, changes_since, identity_settings
 from pipetrain.runner.tracking import summary
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.run_lock import owner_of
@@ -24,7 +25,6 @@ from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint.writer import remove_leftovers
 from pipetrain.runner.training.components.data import Data
 from pipetrain.runner.training.planned_run import PlannedRun
-from pipetrain.runner.training.settings_diff import Difference, changes_since, identity_settings
 from pipetrain.runner.training.timetable import Timetable
 
 _STATELESS = ("optimizer.lr", "optimizer.clip_norm")
@@ -37,11 +37,13 @@ class Resumption(NamedTuple):
 
     Attributes:
         progress: that it was saved with.
+        config: likewise, with its `settings` and `choices`.
         changes: settings of this run that differ from those that it was saved with.
     """
 
     folder: Path
     progress: Mapping[str, Any]
+    config: Mapping[str, Any]
     changes: Sequence[Difference]
 
 
@@ -60,7 +62,8 @@ def find_checkpoint(settings: Settings, run: RunDirectory) -> tuple[Resumption |
     folder, notes = _automatic(settings, run) if settings.resume == "auto" else (_named(settings.resume, run), [])
     if folder is None:
         return None, notes
-    found = Resumption(folder, store.load_progress(folder), changes_since(folder, settings))
+    progress, config = store.load_progress(folder), store.load_config(folder)
+    found = Resumption(folder, progress, config, changes_since(config, settings))
     faults = [f"{fault}; an earlier checkpoint takes its place" for fault in notes]
     return found, [*faults, *_check_settings(settings, found)]
 
@@ -140,26 +143,22 @@ def _check_settings(settings: Settings, found: Resumption) -> list[str]:
     Raises:
         ConfigError: one of them must stay.
     """
-    folder, progress, changes = found
+    folder, progress, config, changes = found
     source = store.run_of(folder)
     names = [Difference(group, progress[group], settings.choices[group]) for group in ("model", "dataset")]
     for each in (*(each for each in names if each.old != each.new), *changes):
         if each.why_fixed:
-            raise ConfigError(f"resume={settings.resume}: {_refusal(each, source, _target_of(folder, each.setting))}")
+            raise ConfigError(f"resume={settings.resume}: {_refusal(each, source, config)}")
     notes = [f"other settings than {source} had: {', '.join(map(str, changes))}"] if changes else []
     if any(each.setting == "train.ema" and each.old is None for each in changes):
         notes.append(f"train.ema={settings.train.ema}: averages start with the weights of {folder}, which has none")
     return notes
 
 
-def _target_of(folder: Path, section: str) -> str:
-    """The target that a section of the checkpoint's settings names; empty if it names none."""
-    content = store.load_config(folder)["settings"].get(section)
-    return str(content.get(TARGET)) if isinstance(content, Mapping) else ""
-
-
-def _refusal(each: Difference, source: RunDirectory, target: str) -> str:
+def _refusal(each: Difference, source: RunDirectory, config: Mapping[str, Any]) -> str:
     """Why a setting must stay, and how it can."""
+    section = config["settings"].get(each.setting)
+    target = str(section.get(TARGET)) if isinstance(section, Mapping) else ""
     if target.startswith(OBJECT):
         return (
             f"a Python program gave {source} its {each.setting}, an object of {target.removeprefix(OBJECT)}; "
@@ -212,7 +211,7 @@ def resumed(found: Resumption, run: RunDirectory, settings: Settings, planned: P
     Raises:
         ConfigError: it cannot continue from there, or has no steps left.
     """
-    folder, progress, changes = found
+    folder, progress, _, changes = found
     _check_data(found, planned.data)
     contents.check_model(folder, planned.chain)
     if any(each.setting.startswith("optimizer.") and each.setting not in _STATELESS for each in changes):
@@ -231,7 +230,7 @@ def resumed(found: Resumption, run: RunDirectory, settings: Settings, planned: P
 
 def _check_data(found: Resumption, data: Data) -> None:
     """Checks that a run reads the data set that a checkpoint was trained with, unless its settings say otherwise."""
-    folder, progress, changes = found
+    folder, progress, _, changes = found
     store.check_vocabulary(folder, progress, data.dataset)
     steps = len(data.train)
     before = progress.get("steps_per_epoch", steps)

@@ -12,13 +12,13 @@ from pipetrain.planning.profile.profile import Profile, ProfiledLayer
 from pipetrain.planning.profiling import auto_partition
 from pipetrain.planning.profiling.auto_partition import AutoPartition
 from pipetrain.planning.profiling.predict import ProfiledRun
+from pipetrain.runner.config.settings_diff import Difference
 from pipetrain.runner.partition.run_plan import Unplanned
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint import store
 from pipetrain.runner.training.components.data import build_data
 from pipetrain.runner.training.components.model import build_model
 from pipetrain.runner.training.preflight import prepare
-from pipetrain.runner.training.settings_diff import Difference
 
 AUTO = {"_target_": "pipetrain.planning.profiling.auto_partition.AutoPartition"}
 MILLISECONDS = (1, 1, 1, 1, 8, 2, 2)
@@ -254,6 +254,7 @@ def planned(tmp_path, rule="auto", **plan):
 def with_progress(folder, **progress):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "progress.json").write_text(json.dumps({"step": 6, **progress}))
+    (folder / "config.json").write_text(json.dumps({"settings": {}, "choices": {}}))
     return folder
 
 

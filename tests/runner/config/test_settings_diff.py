@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipetrain.runner.training.settings_diff import Difference, differences, identity_settings
+from pipetrain.runner.config.settings_diff import Difference, differences, identity_settings
 
 OLD = {
     "seed": 0,

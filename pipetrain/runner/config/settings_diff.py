@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -13,7 +12,6 @@ from pipetrain.engine.errors import as_configured
 from pipetrain.engine.files import strict_json
 from pipetrain.runner.config.schema import TARGET, leaves, schema
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.training.checkpoint import store
 
 _PLACE = "its position in the data would change"
 _FIXED = {
@@ -85,9 +83,8 @@ class Difference:
         return not _has_no_effect(self.setting) and not _is_of(self.setting, _OF_LENGTH)
 
 
-def changes_since(folder: Path, settings: Settings) -> list[Difference]:
-    """Settings of a run that differ from those of the checkpoint in `folder`."""
-    before = store.load_config(folder)
+def changes_since(before: Mapping[str, Any], settings: Settings) -> list[Difference]:
+    """Settings of a run that differ from those `before`, of a checkpoint: its `settings` and `choices`."""
     now = strict_json.loads(strict_json.dumps(settings.stored))  # as it would be read back
     return differences(before["settings"], now, (before["choices"], settings.choices))
 
