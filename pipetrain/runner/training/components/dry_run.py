@@ -1,17 +1,13 @@
 """The model's outputs for the first samples, computed before the start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
-from typing_extensions import override
 
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.interface import DataSet
+from pipetrain.data.lookups import EmbeddingIndexCheck
 from pipetrain.data.ranges import TokenRange
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError, is_whole
@@ -117,50 +113,3 @@ def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions) -> 
 
 def _first(tensors: Tensors) -> Tensors:
     return tuple(tensor[:_SAMPLES] for tensor in tensors)
-
-
-_TAKEN = ("input", "weight")
-_LOOKUPS = (functional.embedding, functional.embedding_bag)
-
-
-class EmbeddingIndexCheck(TorchFunctionMode):
-    """Checks each lookup in an embedding table while it is active.
-
-    Args:
-        chain: the model.
-        inputs: of its first layer.
-        indices: of their samples in the training set.
-        vocabulary: number of tokens that the data object declares; None if it declares none.
-    """
-
-    def __init__(self, chain: LayerChain, inputs: Tensors, indices: Sequence[int], vocabulary: int | None) -> None:
-        super().__init__()
-        self._inputs, self._indices, self._vocabulary = inputs, indices, vocabulary
-        self._names = {id(weight): name for name, weight in chain.module.named_parameters()}
-        self._rows: dict[int, int] = {}
-
-    @property
-    def tokens(self) -> TokenRange | None:
-        """Range of ids of the inputs that are themselves looked up; None if there are none."""
-        alone = len(self._rows) == 1  # with several, it is unknown which of them has the data set's tokens
-        return TokenRange("train", dict(self._rows), self._vocabulary if alone else None) if self._rows else None
-
-    @override
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Raises a ConfigError for an id without a row in its table."""
-        kwargs = kwargs or {}
-        if func in _LOOKUPS:
-            self._see(*args[:2], *(kwargs[name] for name in _TAKEN[len(args) :]))
-        return func(*args, **kwargs)
-
-    def _see(self, ids: Tensor, table: Tensor) -> None:
-        for number, given in enumerate(self._inputs):
-            if given.data_ptr() == ids.data_ptr() and given.numel() == ids.numel():
-                self._rows[number] = min(len(table), self._rows.get(number, len(table)))
-                TokenRange("train", {number: len(table)}, self._vocabulary).check(self._inputs, self._indices)
-        if ids.numel() and (ids.min() < 0 or ids.max() >= len(table)):
-            raise ConfigError(
-                f"model: the forward looks up row {int(ids.max() if ids.min() >= 0 else ids.min())} of "
-                f"{self._names.get(id(table), 'a table')}, which has {len(table)}, for inputs of shape "
-                f"{', '.join(str(tuple(each.shape)) for each in self._inputs)}; shorter samples or a larger table work"
-            )

@@ -5,31 +5,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipetrain.data.fetch import Fetch
 from pipetrain.data.interface import Split
 from pipetrain.data.loader import Loader
-from pipetrain.data.order import own_minibatches
-from pipetrain.data.ranges import class_count, known_labels, label_of
-from pipetrain.data.samples import class_of, sample_of
+from pipetrain.data.ranges import class_count
+from pipetrain.data.sample_facts import first_inputs, image_form, shown_classes
+from pipetrain.data.samples import class_of
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.engine.models.chain import LayerChain, sharing_buffers
 from pipetrain.engine.models.stateful_layer import stateful_layers
 from pipetrain.engine.models.ties import untie
 from pipetrain.engine.seeding import python_draws
-from pipetrain.graph.conversion import Inputs, chain_of, is_cut_along_graph
+from pipetrain.graph.conversion import chain_of, is_cut_along_graph
 from pipetrain.graph.example import Example
 from pipetrain.graph.module_checks import check_batch_norm, check_gradients
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.settings import ModelSettings, Settings
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.data import Data
-
-_FIRST = 5
-"""Samples that a model is tried with before it is cut along its graph."""
 
 
 def build_model(settings: Settings, dataset: Any) -> LayerChain:
@@ -111,27 +106,6 @@ def model_options(model: ModelSettings, dataset: Any) -> dict[str, Any]:
     return options
 
 
-def first_inputs(dataset: Any) -> Inputs:
-    """The inputs of the first samples; by name where the data set gives dicts.
-
-    Raises:
-        ConfigError: there are dicts inside of dicts, or tuples, whose tensors have no known names.
-    """
-    split = dataset.train
-    fetch = Fetch(split, seed=0, inputs=True, targets=False)
-    first: Sequence[int] = range(min(len(split), _FIRST))
-    if Split(split).batches is not None and Split(split).collate is None:
-        first = max(own_minibatches(split, _FIRST, len(split)), key=len)[:_FIRST]  # others may differ in shape
-    tensors, _ = fetch(0, first)
-    names = fetch.names()
-    if names and len(names) != len(tensors):
-        raise ConfigError(
-            f"dataset: the inputs {', '.join(names)} are {len(tensors)} tensors; a model that is cut along its graph "
-            "takes one tensor for each name"
-        )
-    return dict(zip(names, tensors, strict=True)) if names else tensors
-
-
 @contextmanager
 def naming_types(module: nn.Module, compute: Callable[..., object], inputs: Sequence[Tensor]) -> Iterator[None]:
     """Says so if what fails inside does because the inputs are of another type than the weights.
@@ -181,8 +155,6 @@ def _computes(compute: Callable[..., object], inputs: Sequence[Tensor]) -> bool:
     return True
 
 
-_COLORS = (1, 3, 4)
-"""Numbers of channels by which an image is recognized whose channels come last."""
 _AT_LEAST = ("vocabulary_size", "source_vocabulary_size", "target_vocabulary_size", "max_length")
 """Options that may exceed what the data set has, but not fall short of it."""
 _EXAMPLES = {
@@ -248,41 +220,12 @@ def _open(model: Target, parameters: Collection[str]) -> list[str]:
 def _derived(model: Target, dataset: Any, name: str) -> Any:
     value = None
     if name == "classes":
-        value = _classes(dataset)
+        value = shown_classes(dataset)
     elif name in ("channels", "size"):
-        value = _of_images(dataset).get(name)
+        value = image_form(dataset).get(name)
     if value is None:
         raise ConfigError(
             f"model.{name} is not set, {model.path} needs it, and the data object ({class_of(dataset)}) has no "
             f"attribute `{name}`; set model.{name}={_EXAMPLES[name]}, or give it the attribute"
         )
     return value
-
-
-def _of_images(dataset: Any) -> dict[str, Any]:
-    """Channels and size of the first image; empty if the first input is none (channels, height, width)."""
-    first = sample_of(dataset.train, 0)[0]
-    if not isinstance(first, Tensor | np.ndarray) or first.ndim != 3:
-        return {}
-    channels, height, width = first.shape
-    if width in _COLORS and channels not in _COLORS:
-        return {}
-    return {"channels": channels, "size": (height, width)}
-
-
-def _classes(dataset: Any) -> int | None:
-    """From what the training split says of its classes, or the largest label."""
-    if (count := class_count(dataset.train)) is not None:
-        return count
-    largest = [_largest_label(split) for split in (dataset.train, dataset.eval)]
-    known = [label for label in largest if label is not None]
-    return max(known) + 1 if len(known) == len(largest) else None
-
-
-def _largest_label(split: Any) -> int | None:
-    """The largest of the labels that a split lists; None without such a list, or if its sample has another label."""
-    if (labels := known_labels(split)) is None:
-        return None
-    index = int(labels.flatten(1).amax(1).argmax()) if labels.ndim > 1 else int(labels.argmax())
-    read = label_of(split, index)
-    return int(labels.max()) if read is not None and int(read.max()) == int(labels.max()) else None

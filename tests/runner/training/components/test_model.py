@@ -14,6 +14,7 @@ from support.worker_pool import settings
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from pipetrain.data.sample_facts import first_inputs
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.chain import LayerChain
@@ -30,7 +31,6 @@ from pipetrain.runner.training.components.model import (
     build_model,
     check_model,
     derived_from_data,
-    first_inputs,
     from_data,
 )
 from pipetrain.runner.training.planned_run import plan_run
