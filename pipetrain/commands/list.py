@@ -28,6 +28,7 @@ _GROUPS = {
     "lr_schedules": "lr_schedule",
     "losses": "loss",
     "executors": "executor",
+    "messages": "message",
     "experiments": "experiment",
 }
 """Kind on the command line -> configuration group."""

@@ -185,10 +185,10 @@ def test_the_error_is_that_of_what_arrives():
     class Rounds(MessageFormat):
         parts = 1
 
-        def encode(self, tensor, of):
+        def encode(self, tensor, _of):
             return (tensor.round(),)
 
-        def decode(self, parts, out, of):
+        def decode(self, parts, out, _of):
             out.copy_(parts[0])
 
     ends, errors = stage(link(Rounds())[0], error_every=2), []

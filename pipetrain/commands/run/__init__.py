@@ -80,8 +80,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     import hydra
 
     from pipetrain.commands.run import sweep
+    from pipetrain.runner.config.messages import with_names
     from pipetrain.runner.config.schema import config_dir
 
+    words = with_names(words)
     begun: list[Path] = []
     codes: list[ExitCode] = []
 

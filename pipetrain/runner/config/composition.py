@@ -25,6 +25,7 @@ from pipetrain.runner.config.checks import check
 from pipetrain.runner.config.choices import all_names, check_own_folder, with_own_names
 from pipetrain.runner.config.installed import register_configuration
 from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.messages import MessageSettings, expand_messages, with_names
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.phases import check_read, expand_phases, phases_of
 from pipetrain.runner.config.reference import groups
@@ -37,7 +38,7 @@ _SECTIONS = frozenset(each.name for each in fields(Config) if is_dataclass(each.
 _FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
 _OPEN = (
     "dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "callbacks",
-    "phases",
+    "messages", "phases",
 )  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
     check_read(whole, choices)
     plain: dict[str, Any] = OmegaConf.to_container(whole, resolve=True, throw_on_missing=not missing_ok)  # type: ignore[assignment]
     choices = with_own_names(choices, plain)
-    stored = {**plain, "phases": expand_phases(plain, choices)}
+    stored = {**plain, "phases": expand_phases(plain, choices), "messages": expand_messages(plain["messages"])}
     closed = {key: value for key, value in plain.items() if key not in _OPEN}
     typed: Config = OmegaConf.to_object(OmegaConf.merge(schema(), closed))  # type: ignore[assignment]
     settings = Settings(
@@ -96,6 +97,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
         loss=Target.of("loss", plain["loss"]),
         metrics=_metrics_of(plain["metrics"]),
         callbacks=_callbacks_of(plain["callbacks"]),
+        messages=MessageSettings.of(stored["messages"]),
         **{name: getattr(typed, name) for name in closed},
         stored=stored,
     )
@@ -155,7 +157,7 @@ def overrides_of(words: Sequence[str]) -> list[Override]:
     """The words in Hydra's grammar, read by the loader of the configuration, which resolves `glob`."""
     running = GlobalHydra.instance()
     if running.is_initialized():
-        return OverridesParser.create(running.config_loader()).parse_overrides(list(words))
+        return OverridesParser.create(running.config_loader()).parse_overrides(with_names(words))
     with own_hydra():
         return overrides_of(words)
 
@@ -228,7 +230,7 @@ class Composition:
         """
         with own_hydra():
             check_words(overrides)
-            whole = compose("config", list(overrides), return_hydra_config=True)
+            whole = compose("config", with_names(overrides), return_hydra_config=True)
         OmegaConf.set_readonly(whole.hydra, value=False)
         OmegaConf.set_struct(whole, value=False)
         config = OmegaConf.masked_copy(whole, [str(name) for name in whole if name != "hydra"])
@@ -296,4 +298,6 @@ def without_section(word: str) -> str:
     last = setting.rpartition(".")[2]
     if last == TARGET:
         return value.rpartition(".")[2]
+    if last == "name":  # of a choice with options, such as messages.activations
+        return without_section(f"{setting.rpartition('.')[0]}={value}")
     return f"{last}={value}" if equals else word

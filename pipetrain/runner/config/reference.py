@@ -53,7 +53,12 @@ def sections() -> tuple[Section, ...]:
 
 def _settings(kind: type, prefix: str = "") -> tuple[Setting, ...]:
     meanings = _meanings()[kind.__name__]
-    return tuple(Setting(f"{prefix}{name}", default, meanings[name]) for name, default in vars(kind()).items())
+    return tuple(Setting(f"{prefix}{name}", _named(default), meanings[name]) for name, default in vars(kind()).items())
+
+
+def _named(default: Any) -> Any:
+    """The name of a choice that has options of its own, as it is written on the command line."""
+    return default["name"] if isinstance(default, dict) and [*default] == ["name"] else default
 
 
 @cache

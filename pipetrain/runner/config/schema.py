@@ -100,6 +100,21 @@ class ReplicasConfig:
 
 
 @dataclass(frozen=True)
+class MessagesConfig:
+    """Formats of the messages between stages: docs/messages.md."""
+
+    activations: Any = field(default_factory=lambda: {"name": "plain"})  # a name, or a mapping of it and options
+    """Format of activations: a name of `pipetrain list messages`, with options as messages.activations.bits=4; or
+    custom, and messages.activations._target_=mylib.Format."""
+    gradients: Any = field(default_factory=lambda: {"name": "plain"})  # likewise
+    """Format of the gradients that go back, likewise."""
+    evaluation: bool = False
+    """Send activations in this format in evaluations, too; false: plain."""
+    error_every: int | None = 100
+    """Steps between measurements of the error of what arrives; null: never."""
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """Length of the training, and how minibatches are processed."""
 
@@ -295,6 +310,7 @@ class Config:
     """Callbacks of your own, such as [{_target_: mylib.Mine, option: 3}]: docs/trackers.md."""
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
     """One process per stage, or all stages simulated in one process."""
+    messages: MessagesConfig = field(default_factory=MessagesConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -339,7 +355,9 @@ def schema() -> DictConfig:
     for node in (config, *config.values()):
         if isinstance(node, DictConfig):
             OmegaConf.set_readonly(node, None)  # OmegaConf takes `frozen` for a ban on overrides
-    OmegaConf.set_struct(config.metrics, value=False)  # users name the metrics they add
+    # users name the metrics they add, and formats have options of their own
+    for open_ended in (config.metrics, config.messages.activations, config.messages.gradients):
+        OmegaConf.set_struct(open_ended, value=False)
     return config
 
 

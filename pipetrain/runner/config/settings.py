@@ -9,6 +9,7 @@ from omegaconf import MISSING
 
 from pipetrain.engine.errors import ConfigError, as_configured, check_flag, check_whole, is_whole
 from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.messages import MessageSettings
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
 from pipetrain.runner.config.schema import (
@@ -198,6 +199,7 @@ class Settings:
         replicas: of these stages.
         metrics: of evaluations, by name, in addition to the loss's.
         callbacks: in addition to the trackers of `log.to`.
+        messages: formats of the messages between stages.
         phases: one after the other; a run without `phases` is one phase.
         stored: the whole configuration as `config.yaml` holds it: resolved, with `phases` written out.
     """
@@ -213,6 +215,7 @@ class Settings:
     loss: Target
     metrics: Mapping[str, MetricSettings]
     callbacks: tuple[Target, ...]
+    messages: MessageSettings
     executor: ExecutorConfig
     train: TrainConfig
     eval: EvalConfig
@@ -252,6 +255,7 @@ class Settings:
                 phase.method.check()
         schedule = self.torch_scheduler or self.lr_schedule
         single = (self.partition, schedule, self.loss, *(metric.target for metric in self.metrics.values()))
+        single = (*single, *self.messages.targets.values())
         for target in (self.dataset.target, self.model.target, self.optimizer.target, *single):
             if target.path != MISSING:
                 target.check()

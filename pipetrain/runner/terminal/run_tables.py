@@ -66,7 +66,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     lines += _metric_lines(summary.get("final") or {}, summary.get("best") or {}, summary.get("best_epoch") or {})
     if any("forward_staleness" in stage for stage in summary["per_stage"]):
         lines += _stage_table(summary["per_stage"])
-    return lines
+    return lines + _message_table(summary["per_stage"])
 
 
 def _outcome(summary: Mapping[str, Any]) -> list[str]:
@@ -123,6 +123,26 @@ def _stage_table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
         rows.append((str(r), share, str(stage["weight_versions_max"]), *memory, staleness))
     heads = ("stage", "idle", "versions", "weights", "activations", "staleness F / B")
     return text_table(heads, both_ends(rows, "stages, in summary.json"), ">>>>><")
+
+
+def _message_table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Bytes that a stage sends in a step, their share of plain messages', and times; empty if all are plain."""
+    rows = []
+    for r, stage in enumerate(stages):
+        if "encode_s" in stage:
+            sent = (_sent(stage, direction) for direction in ("activations", "gradients"))
+            times = (f"{1000 * stage[name]:.1f} ms" for name in ("encode_s", "decode_s"))
+            rows.append((str(r), *sent, *times))
+    heads = ("stage", "activations sent", "gradients sent", "encoding", "decoding")
+    return text_table(heads, both_ends(rows, "stages, in summary.json"), "><<>>") if rows else []
+
+
+def _sent(stage: Mapping[str, Any], direction: str) -> str:
+    count, plain, error = (stage.get(f"{direction}_{what}") for what in ("bytes", "plain_bytes", "error"))
+    if count is None or plain is None:
+        return "-"
+    text = f"{size_of(count)}, {count / plain:.1%} of plain"
+    return text if error is None else f"{text}, error {error:.2g}"
 
 
 def _duration(seconds: float) -> str:

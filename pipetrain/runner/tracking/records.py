@@ -31,6 +31,16 @@ MEASURED_OF_STAGES = (
 OF_STAGE = re.compile(r"stage(\d+)_")
 """The beginning of a field that belongs to a stage."""
 _STALENESS = ("forward_staleness", "backward_staleness")
+OF_MESSAGES = (
+    *(
+        f"{direction}_{what}"
+        for direction in ("activations", "gradients")
+        for what in ("bytes", "plain_bytes", "error")
+    ),
+    "encode_s",
+    "decode_s",
+)
+"""Measurements of messages that have a format; those of plain ones are not made."""
 
 
 def stage_fields(reports: Sequence[Mapping[str, Any]]) -> Record:
@@ -44,6 +54,7 @@ def stage_fields(reports: Sequence[Mapping[str, Any]]) -> Record:
         for prefix, measured in {f"stage{r}_": report, **replicas}.items():
             record.update({f"{prefix}{name}": measured.get(name) for name in MEASURED_OF_STAGES})
             record.update({f"{prefix}{name}": max(measured.get(name) or [], default=None) for name in _STALENESS})
+            record.update({f"{prefix}{name}": measured[name] for name in OF_MESSAGES if name in measured})
     return record
 
 

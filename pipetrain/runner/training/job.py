@@ -1,7 +1,7 @@
 """The job of a run's processes."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ class Job:
         finished: True if nothing is left to run or to write.
         labels: range of the labels that the model can learn; None if the loss is not over classes.
         tokens: range of the tokens that the model knows; None if it looks none up.
+        takes_gradient: first layer behind a cut -> True for each crossing tensor that takes a gradient; empty if all
+            messages are plain.
         lower_is_better: names of further metrics that fall as the model improves.
         data: fingerprint of each split, as this process read it.
         provenance: origin of the run, for the summary.
@@ -50,6 +52,7 @@ class Job:
     finished: bool = False
     labels: LabelRange | None = None
     tokens: TokenRange | None = None
+    takes_gradient: Mapping[int, Sequence[bool]] = field(default_factory=dict)
     lower_is_better: tuple[str, ...] = ()
     data: Mapping[str, Fingerprint] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)

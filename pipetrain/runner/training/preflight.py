@@ -9,7 +9,7 @@ from pipetrain.engine.libraries import lazy_compiler
 from pipetrain.engine.processes import usable_cores
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.training.checkpoint.contents import check_state
+from pipetrain.runner.training.checkpoint.contents import check_state, ends_of_links
 from pipetrain.runner.training.components.arithmetic import arithmetic_of_checks, check_arithmetic
 from pipetrain.runner.training.components.callbacks import check_callbacks
 from pipetrain.runner.training.components.data import (
@@ -34,6 +34,7 @@ from pipetrain.runner.training.components.machine import (
     give_back_free_memory,
     transport_notes,
 )
+from pipetrain.runner.training.components.messages import check_messages, gradients_across_cuts, links_without_state
 from pipetrain.runner.training.components.model import check_model
 from pipetrain.runner.training.components.optimizer_step import check_optimizer
 from pipetrain.runner.training.components.pipeline import build_planned_phases
@@ -113,16 +114,23 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
         *check_data(settings, data, device),
         *check_replicas(settings.replicas, staged, settings.train.precision, timetable.steps_per_epoch),
         *check_pipeline(settings, staged, data.train, device),
+        *check_messages(settings, plan, phases),
         *decoding_notes,
     ]
     build_rate(settings, timetable)(0)
     if settings.eval.every_epochs and (evaluated := evaluation_dry_run(data, chain, trial, arithmetic)) is not None:
         check_loss(settings, evaluated, loss, metrics, decoded)
+    takes_gradient: dict[int, tuple[bool, ...]] = {}
+    if settings.messages.targets:
+        cuts = [first for first, _ in plan.bounds[1:]]
+        takes_gradient = gradients_across_cuts(chain, trial.inputs, cuts, arithmetic)
     fingerprints = data.fingerprints()
     check_repeatable(fingerprints["train"], plan)
 
     # where it starts
     start = new_start(settings.model, run, chain) if found is None else resumed(found, run, settings, planned, device)
+    if resume is not None:
+        notes += links_without_state(settings, plan, placement, ends_of_links(resume))
     processes = 1 if plan.finegrained else placement.num_processes
     notes += [*transport_notes(settings.executor, device, processes), *resume_notes, *start.notes]
     return Job(
@@ -138,6 +146,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
         finished=start.finished,
         labels=labels,
         tokens=trial.tokens,
+        takes_gradient=takes_gradient,
         lower_is_better=falling,
         data=fingerprints,
         provenance=provenance(device) | ({"initial_weights": start.origin} if start.origin else {}),

@@ -29,6 +29,7 @@ from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.callbacks import build_callbacks
 from pipetrain.runner.training.components.learning_rate import rates_by_stage
 from pipetrain.runner.training.components.machine import device_at, give_back_free_memory
+from pipetrain.runner.training.components.messages import build_messages
 from pipetrain.runner.training.components.optimizer import build_optimizers
 from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.outcome import summary_of
@@ -109,6 +110,7 @@ class TrainingSession:
     ) -> Executor:
         """The executor of all stages, or of those of one process, connected to the other processes."""
         chain, plan, phases = self.components.chain, self._job.plan, self.components.phases
+        messages = build_messages(self._job.settings, self._job.takes_gradient)
         if rank is not None:
             placement = self._job.placement
             stages = build_stages(chain, plan.bounds, training, placement.stages_of[rank], placement.replica_of(rank))
@@ -121,9 +123,9 @@ class TrainingSession:
                     compile_ahead(stages[0], phases, data.train, data.evaluation, hooks)
             hooks.on_progress("connecting the stages")
             with hooks.waiting("the other processes"):
-                return connect_stages(stages, phases, hooks, training.clip_norm, transport)
+                return connect_stages(stages, phases, hooks, training.clip_norm, transport, messages)
         if not plan.finegrained:
-            return build_pipeline(chain, plan.bounds, phases, training, hooks)
+            return build_pipeline(chain, plan.bounds, phases, training, hooks, messages)
         boundaries = self._job.settings.train.recompute_boundaries
         return build_finegrained_pipeline(chain, plan.bounds, phases, training, hooks, boundaries)
 

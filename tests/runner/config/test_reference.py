@@ -16,7 +16,7 @@ def defaults(section, prefix=""):
         elif isinstance(value, dict) and (config_dir() / field.name).is_dir():
             yield from ((f"{field.name}.{name}", default) for name, default in value.items())
         elif field.name != "executor":
-            yield f"{prefix}{field.name}", value
+            yield f"{prefix}{field.name}", value["name"] if prefix == "messages." and isinstance(value, dict) else value
 
 
 def test_every_schema_setting_is_listed_with_default_and_meaning():
@@ -27,7 +27,7 @@ def test_every_schema_setting_is_listed_with_default_and_meaning():
 
 
 def test_every_folder_of_choices_is_a_group_with_a_meaning():
-    assert {*groups(), "tuned", "hydra"} == {path.name for path in config_dir().iterdir() if path.is_dir()}
+    assert {*groups(), "tuned", "hydra", "message"} == {path.name for path in config_dir().iterdir() if path.is_dir()}
     assert all(groups().values())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipetrain.engine.program.trace import QUANTITIES
-from pipetrain.runner.tracking.records import Record, metrics_of
+from pipetrain.runner.tracking.records import OF_MESSAGES, Record, metrics_of
 from pipetrain.runner.tracking.summary import totals_of_stages
 from pipetrain.runner.tracking.throughput import ALL_THROUGHPUTS
 
@@ -21,6 +21,7 @@ CHARTS = {
     "backward_staleness": ("backward_staleness", 1.0),
     RATE: ("stage_lr", 1.0),
     **{name: (name, 1.0) for name in QUANTITIES},
+    **{name: (f"messages_{name.replace('bytes', 'MB')}", _MB if "bytes" in name else 1.0) for name in OF_MESSAGES},
 }
 """Field of a record, after `stageR_` -> its chart and scale; tags are `CHART/stage0` or `CHART/stage0/replica1`."""
 _TOTALS = {

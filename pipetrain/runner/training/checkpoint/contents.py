@@ -77,7 +77,8 @@ def restore(stages: Iterable[BaseStage], folder: Path, step: int) -> None:
 
 
 def _restore(stage: BaseStage, places: Mapping[TensorName, Path], step: int, source: str) -> None:
-    held = {*stage.full_names.values(), *stage.carried.names, stage.layers}
+    ends = () if stage.messages is None else stage.messages.state()
+    held = {*stage.full_names.values(), *stage.carried.names, stage.layers, *ends}
     files = {path for name, path in places.items() if name.of in held}
     if stage.scaler is not None and not files:  # new layers without a tensor scale the gradients that pass through
         files = {*places.values()}
@@ -115,6 +116,11 @@ def check_optimizer(folder: Path, settings: OptimizerSettings, device: str = "cp
             f"optimizer: with its new settings {settings.target.path} cannot continue from the state in {folder} "
             f"({type(error).__name__}: {error}); leave them as they were, or start a new run without resume"
         ) from error
+
+
+def ends_of_links(folder: Path) -> set[str]:
+    """Names of the ends of links whose format has state in a checkpoint."""
+    return {name.of for name in _places(folder) if name.kind is Kind.MESSAGES}
 
 
 def load_history(folder: Path) -> dict[str, Tensor]:

@@ -1,0 +1,105 @@
+"""The formats of messages as the configuration gives them: names of choices, or targets of the user's own."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pipetrain.engine.errors import ConfigError, as_configured, check_flag, check_whole
+from pipetrain.runner.config.choices import all_names, names_of, section
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.schema import TARGET
+from pipetrain.runner.config.suggestions import unknown_choice
+
+GROUP = "message"
+"""Folder of the choices, for either direction."""
+DIRECTIONS = ("activations", "gradients")
+PLAIN, _CUSTOM = "plain", "custom"
+_NAMED = re.compile(rf"messages\.({'|'.join(DIRECTIONS)})=(?!\{{)")
+
+
+def with_names(words: Sequence[str]) -> list[str]:
+    """The words of a command line, `messages.activations=int8` as `messages.activations.name=int8`.
+
+    So a format can have options beside its name, such as `messages.activations.bits=4`.
+    """
+    return [_NAMED.sub(r"messages.\1.name=", word, count=1) if _NAMED.match(word) else word for word in words]
+
+
+@dataclass(frozen=True)
+class MessageSettings:
+    """The formats of messages.
+
+    Attributes:
+        activations, gradients: their targets; None for plain tensors.
+        evaluation: True if activations of evaluations have the format, too.
+        error_every: minibatches between measurements of the error of what arrives; None for none.
+    """
+
+    activations: Target | None
+    gradients: Target | None
+    evaluation: bool
+    error_every: int | None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """The settings of the section `messages`, written out by `expand_messages`.
+
+        Raises:
+            ConfigError: a value is of another type.
+        """
+        evaluation, every = content["evaluation"], content["error_every"]
+        check_flag("messages.evaluation", evaluation)
+        if every is not None:
+            check_whole("messages.error_every", every, least=1, otherwise="or null for never")
+        activations, gradients = (_target(f"messages.{direction}", content[direction]) for direction in DIRECTIONS)
+        return cls(activations, gradients, evaluation, every)
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        """The targets by direction, those of plain tensors left out."""
+        found = zip(DIRECTIONS, (self.activations, self.gradients), strict=True)
+        return {direction: target for direction, target in found if target is not None}
+
+
+def _target(setting: str, content: Mapping[str, Any]) -> Target | None:
+    options = {key: value for key, value in content.items() if key != "name"}
+    if content["name"] == PLAIN:
+        return None
+    return Target.of(setting, {**section(GROUP, content["name"]), **options})
+
+
+def have_formats(settings: Mapping[str, Any]) -> bool:
+    """True if the messages of a run with these settings, as its files hold them, are not all plain."""
+    given = settings.get("messages", {})
+    return any(given.get(direction, {}).get("name", PLAIN) != PLAIN for direction in DIRECTIONS)
+
+
+def expand_messages(content: Any) -> dict[str, Any]:
+    """The section `messages` with the name and all options of each format written out, as a run's files hold it.
+
+    A format is its name, or a mapping of `name` and options.
+
+    Raises:
+        ConfigError: there is no such format, or plain tensors have options.
+    """
+    return {**content, **{direction: _expanded(direction, content[direction]) for direction in DIRECTIONS}}
+
+
+def _expanded(direction: str, given: Any) -> dict[str, Any]:
+    setting, options = f"messages.{direction}", dict(given) if isinstance(given, Mapping) else {"name": given}
+    name = options.pop("name", None)
+    name = PLAIN if name is None else name
+    known = [*names_of(GROUP), *({_CUSTOM} & all_names(GROUP))]
+    if name not in known:
+        raise ConfigError(f"{setting}={as_configured(name)}: {unknown_choice(GROUP, str(name), known)}")
+    if name == PLAIN:
+        if options:
+            option, value = next(iter(options.items()))
+            raise ConfigError(
+                f"{setting}.{option}={as_configured(value)}: {setting}=plain takes no options; name a format, such as "
+                f"{setting}=int8"
+            )
+        return {"name": name}
+    defaults = {key: value for key, value in section(GROUP, name).items() if key != TARGET or name == _CUSTOM}
+    return {"name": name, **defaults, **options}

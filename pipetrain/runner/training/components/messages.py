@@ -1,0 +1,109 @@
+"""The formats of a run's messages: built, and checked against its pipeline."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+
+from pipetrain.engine.arithmetic import ComputeOptions
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.pipeline_rules import Phase
+from pipetrain.engine.models.chain import LayerChain
+from pipetrain.engine.schedules import Placement
+from pipetrain.engine.tensors import Tensors
+from pipetrain.messages import MessageFormat, Messages
+from pipetrain.messages.ends import End
+from pipetrain.runner.config.phases import naming_phase
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.partition.run_plan import Plan
+
+TakesGradient = Mapping[int, Sequence[bool]]
+"""First layer behind a cut -> True for each tensor that crosses it and takes a gradient."""
+
+
+def build_messages(settings: Settings, takes_gradient: TakesGradient) -> Messages | None:
+    """The formats of a run's messages; None if all are plain.
+
+    Raises:
+        ConfigError: a target refuses an option, or returns something else.
+    """
+    formats: dict[str, MessageFormat] = {}
+    for direction, target in settings.messages.targets.items():
+        try:
+            found = target.build()
+        except ConfigError as error:
+            known = str(error).startswith(target.section)  # else the format's own, which begins with an option
+            raise error if known else ConfigError(f"{target.section}.{error}") from error
+        if not isinstance(found, MessageFormat):
+            raise target.wrong_type_error(found, "a pipetrain.messages.MessageFormat")
+        formats[direction] = found
+    if not formats:
+        return None
+    given = settings.messages
+    return Messages(
+        **formats,
+        seed=settings.seed,
+        evaluation=given.evaluation,
+        error_every=given.error_every,
+        takes_gradient=takes_gradient,
+    )
+
+
+def check_messages(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> list[str]:
+    """A note if there is no message that the formats are for.
+
+    Raises:
+        ConfigError: the pipeline cannot have these formats.
+    """
+    if (messages := build_messages(settings, {})) is None:
+        return []
+    given = " ".join(f"messages.{direction}={form.name}" for direction, form in messages.formats().items())
+    if plan.finegrained:
+        raise ConfigError(f"{given}: with partition=finegrained no stage sends messages; plain works")
+    for phase, chosen in zip(phases, settings.phases, strict=True):
+        with naming_phase(chosen.number):
+            messages.check(phase.rules)
+    if phases[0].rules.placement.num_processes == 1:
+        return [f"warning: {given}: all stages are in one process, and send no messages"]
+    return []
+
+
+def links_without_state(settings: Settings, plan: Plan, placement: Placement, saved: Collection[str]) -> list[str]:
+    """A note on links whose format keeps state, and which a resumed run begins without.
+
+    Args:
+        settings: of the run.
+        plan: its stages.
+        placement: of these in processes.
+        saved: names of ends of links in its checkpoint.
+    """
+    messages, process_of = build_messages(settings, {}), placement.process_of
+    bounds = enumerate(plan.bounds)
+    cuts = [first for r, (first, _) in bounds if r and process_of(r - 1) != process_of(r)]
+    notes = []
+    for direction, form in (messages.formats() if messages is not None else {}).items():
+        new = [cut for cut in cuts if form.keeps_state and End(direction, cut, form, sends=True).name not in saved]
+        if new:
+            layers = ", ".join(map(str, new))
+            notes.append(
+                f"messages.{direction}={form.name}: the checkpoint has no state for a cut before layer {layers}; it "
+                "begins without"
+            )
+    return notes
+
+
+def gradients_across_cuts(
+    chain: LayerChain, inputs: Tensors, cuts: Collection[int], arithmetic: ComputeOptions
+) -> dict[int, tuple[bool, ...]]:
+    """First layer behind each cut -> True for each tensor that crosses it and takes a gradient.
+
+    Found by a forward of a few samples in evaluation mode, which changes no buffer and draws nothing.
+    """
+    found: dict[int, tuple[bool, ...]] = {}
+    tensors = arithmetic.cast_inputs(tuple(tensor.clone() for tensor in inputs))
+    with torch.enable_grad(), chain.evaluating(), arithmetic.computing(inputs[0].device):
+        for index, layer in enumerate(chain.layers):
+            if index in cuts:
+                found[index] = tuple(tensor.requires_grad for tensor in tensors)
+            result = layer(*tensors)
+            tensors = result if isinstance(result, tuple) else (result,)
+    return found
