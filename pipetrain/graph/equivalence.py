@@ -26,9 +26,9 @@ _MIXED_TOLERANCE = 0.05
 """Relative, in lower precision: where a cast is left out, the numbers are only more precise."""
 _PLAIN = ComputeOptions()
 _OTHER_IN_EVALUATION = (
-    "warning: in evaluation the layers return something else than the forward of {} itself, as where torch's fast path "
-    "of nn.TransformerEncoder clears padded positions (enable_nested_tensor=False turns it off); the metrics are those "
-    "of the layers"
+    "warning: in evaluation the layers return other outputs than the forward of {} itself, for example because torch's "
+    "fast path of nn.TransformerEncoder clears padded positions (enable_nested_tensor=False turns it off); metrics are "
+    "those of the layers"
 )
 
 

@@ -32,8 +32,8 @@ def copy_of(chain: LayerChain) -> LayerChain:
     """
     if (copied := _copied(chain)) is None:
         raise ConfigError(
-            "model: cannot be copied, as a module has a tensor computed from weights among its attributes; "
-            "torch.nn.utils.parametrizations has weight_norm, spectral_norm and others that can"
+            "model: cannot be copied: an attribute of a module is a tensor computed from weights; weight_norm and "
+            "spectral_norm of torch.nn.utils.parametrizations can be copied"
         )
     return copied
 
@@ -188,8 +188,8 @@ class _Forward:
         """Raises a ConfigError if complex outputs would have to bring gradients back from the next stage."""
         if any(each.is_complex() and each.requires_grad for each in self.outputs):
             raise ConfigError(
-                f"model: layer {self._label}, the last of its stage, returns a complex tensor, and only real ones "
-                "bring gradients back from the next stage; cut the model elsewhere, or return torch.view_as_real of it"
+                f"model: layer {self._label}, the last of its stage, returns a complex tensor, but stages send back "
+                "gradients of real tensors only; cut the model elsewhere, or return torch.view_as_real of it"
             )
 
 
@@ -248,8 +248,8 @@ def check_in_place(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ch
             # a copy of its input cures the layer that is to blame
             wrong = next((i for i in changing if _trained(chain, inputs, (i,)) is not None), changing[0])
             raise ConfigError(
-                f"model: layer {chain.labels[wrong]} changes its input in place, which the backward of the layer "
-                "before needs, so that the model cannot be trained; out of place (inplace=False) works"
+                f"model: layer {chain.labels[wrong]} changes its input in place, but the backward of the layer before "
+                "needs it; use inplace=False"
             )
         cut = _trained(chain, inputs, cuts)
         if cut is None or not all(map(partial(close, tolerance=_TOLERANCE), uncut, cut)):

@@ -46,7 +46,7 @@ def agree(job: Job, rank: int) -> list[str]:
         return []
     process, versions = unlike[0]
     others = f", as do {len(unlike) - 1} more" if len(unlike) > 1 else ""
-    return [f"warning: processes 0 and {process} differ in {versions}{others}: their numbers may, too"]
+    return [f"warning: processes 0 and {process} differ in {versions}{others}: results may differ"]
 
 
 def _particulars(job: Job) -> dict[str, Any]:

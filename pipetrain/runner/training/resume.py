@@ -199,8 +199,8 @@ def new_start(model: ModelSettings, run: RunDirectory, chain: LayerChain) -> Sta
         return Start()
     if weights.path.is_relative_to(run.checkpoints.resolve()):
         raise ConfigError(
-            f"model.weights={model.weights}: these weights are in hydra.run.dir={run}, whose files a "
-            "new run would move to another folder; take another hydra.run.dir, or continue that run with resume"
+            f"model.weights={model.weights}: lies in hydra.run.dir={run}, whose files a new run moves "
+            "away; use another hydra.run.dir, or continue that run with resume"
         )
     return Start(weights=weights, origin={"path": str(weights.path), "sha256": weights.sha256}, notes=weights.notes)
 

@@ -113,8 +113,8 @@ def check_optimizer(folder: Path, settings: OptimizerSettings, device: str = "cp
         raise
     except Exception as error:
         raise ConfigError(
-            f"optimizer: with its new settings {settings.target.path} cannot continue from the state in {folder} "
-            f"({type(error).__name__}: {error}); leave them as they were, or start a new run without resume"
+            f"optimizer: with these settings {settings.target.path} cannot continue from the state in {folder} "
+            f"({type(error).__name__}: {error}); give those of before, or start a new run without resume"
         ) from error
 
 

@@ -117,7 +117,7 @@ class _Match:
         for name, first in aliases.items():
             if name in tensors and first in tensors and not torch.equal(tensors[name], tensors[first]):
                 raise ConfigError(
-                    f"{setting}: {first} and {name} are two weights in it, and one weight here; model.untie=true "
+                    f"{setting}: {first} and {name} differ in it, but are one weight of the model; model.untie=true "
                     "separates them"
                 )
         self.kept = len(self._missing) + len(self._different)
@@ -147,8 +147,8 @@ class _Match:
         """Raises a ConfigError if no tensor fits, or if `strict` and one does not."""
         if not self.sources and (prefix := _prefix(self._missing, self._tensors)) is not None:
             raise ConfigError(
-                f"{self._setting}: the model's names follow `{prefix}` in it, as in a module around the model; save "
-                f"the model alone: torch.save(model.{prefix}state_dict(), FILE)"
+                f"{self._setting}: its names start with `{prefix}`, as of a wrapped model; save the model inside: "
+                f"torch.save(model.{prefix}state_dict(), FILE)"
             )
         if not self.sources:
             raise ConfigError(f"{self._setting}: no tensor of it fits this model: {self.listed}")
@@ -192,8 +192,8 @@ def _torch_load(path: Path) -> dict[str, Tensor]:
         raise
     except Exception as error:  # what it raises for a file of another format may be anything
         raise ConfigError(
-            "torch.load cannot read it; save the tensors alone, by torch.save(model.state_dict(), FILE), or as "
-            f"safetensors in a file whose name ends with {tensor_file.SUFFIX}"
+            "torch.load cannot read it; save only the tensors, with torch.save(model.state_dict(), FILE) or as a "
+            f"{tensor_file.SUFFIX} file"
         ) from error
     if not _is_state_dict(loaded):
         raise ConfigError(f"holds a {type(loaded).__name__}, not a state dict: torch.save(model.state_dict(), FILE)")

@@ -43,8 +43,8 @@ def check_vocabulary(folder: Path, progress: Mapping[str, Any], dataset: Any) ->
     before = progress.get("vocabulary_sha256")
     if before is not None and before != DataSet(dataset).vocabulary_sha256:
         raise ConfigError(
-            f"dataset: its vocabulary is not that of {folder}, so token ids mean other text; use the data set, the "
-            "text and the vocabulary settings that the checkpoint was trained with"
+            f"dataset: its vocabulary differs from that of {folder}, so token ids mean other text; use the data set, "
+            "text and vocabulary settings that the checkpoint was trained with"
         )
 
 
@@ -182,7 +182,7 @@ def at_step(run: Path, step: int) -> Path:
     folder = RunDirectory(run).checkpoint(step)
     if not folder.is_dir():
         steps = ", ".join(str(step_of(path)) for path in checkpoints(run)) or "none"
-        raise ConfigError(f"--step {step}: {run} has no checkpoint of that step; steps there are: {steps}")
+        raise ConfigError(f"--step {step}: {run} has no checkpoint of that step; it has: {steps}")
     return undamaged(folder)
 
 
@@ -275,7 +275,5 @@ class Selection:
         ranked = best_first(folders, metric)
         if not ranked:
             known = ", ".join(sorted({name for folder in folders for name in _evaluated(folder)[0]})) or "none"
-            raise ConfigError(
-                f"--best: no checkpoint of {self.path} was evaluated by {metric}; metrics there are: {known}"
-            )
+            raise ConfigError(f"--best: no checkpoint of {self.path} was evaluated by {metric}; available: {known}")
         return undamaged(ranked[0])

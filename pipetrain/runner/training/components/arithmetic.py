@@ -63,15 +63,15 @@ def _check_compilation(precision: str, device: str, changing: str | None) -> Non
     """Checks that a compiler is here for what torch generates, and that no layer keeps casts of other weights."""
     if changing is not None and precision != "fp32":
         raise ConfigError(
-            f"train.compile=true: with train.precision={precision} compiled layers keep casts of the weights that "
-            f"their forward read, and method={changing} has the backward read others; take train.precision=fp32, or "
-            "leave train.compile out"
+            f"train.compile=true: with train.precision={precision} compiled layers keep casts of the weights that the "
+            f"forward read, but under method={changing} the backward reads other weights; use train.precision=fp32, "
+            "or leave train.compile out"
         )
     if device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise ConfigError("train.compile=true: torch generates Triton code for CUDA, and there is no module triton")
+        raise ConfigError("train.compile=true: torch compiles for CUDA with Triton, which is not installed")
     command = os.environ.get("CXX", "g++")
     if device == "cpu" and shutil.which(command) is None:
         raise ConfigError(
-            f"train.compile=true: torch generates C++, and there is no compiler {command}; install one, or name it in "
-            "the environment variable CXX"
+            f"train.compile=true: torch compiles C++ code, and there is no compiler {command}; install one, or set the "
+            "environment variable CXX"
         )

@@ -179,7 +179,7 @@ def check_data(settings: Settings, data: Data, device: str) -> Iterator[str]:
 def _left_out(data: Data, microbatches: int) -> Iterator[str]:
     for name, loader in (("training", data.train), ("evaluation", data.evaluation)):
         if loader.unlisted:
-            yield f"{loader.unlisted} {name} samples are in no minibatch, as the data set makes them"
+            yield f"{loader.unlisted} {name} samples are in none of the minibatches that the data set makes"
     if dropped := data.train.dropped:
         few = f"fewer than train.microbatches={microbatches}"
         if Split(data.dataset.train).batches is not None:
@@ -208,15 +208,12 @@ def check_labels(model: Target, labels: LabelRange | None, targets: Tensors, ind
     known = labels.known
     if known is not None and known > labels.classes:
         larger = f"; model.classes={known} works" if labels.setting else ""
-        raise ConfigError(
-            f"{model.setting}: {labels.classes} outputs, and the data object says that "
-            f"there are {known} classes{larger}"
-        )
+        raise ConfigError(f"{model.setting}: {labels.classes} outputs, but the data set has {known} classes{larger}")
     if labels.classes < 2:
         follows = "classes" in model.parameters(required=True) and model.options.get("classes") is None
         if known is None and not follows:
-            raise ConfigError(f"{model.setting}: 1 output; a cross-entropy needs one for each class, 2 for two classes")
-        raise ConfigError("dataset: all samples are of one class, so there is nothing to learn; two or more work")
+            raise ConfigError(f"{model.setting}: 1 output; a cross-entropy needs one for each class, so at least 2")
+        raise ConfigError("dataset: all samples have the same class, so there is nothing to learn")
     labels.check(targets[0], indices)
 
 

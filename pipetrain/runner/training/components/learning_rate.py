@@ -105,8 +105,7 @@ class TorchScheduler(LearningRateSchedule):
             raise ConfigError(f"{self.name}: returned {type(scheduler).__name__}, not a scheduler of torch")
         if getattr(scheduler, "cycle_momentum", False):
             raise ConfigError(
-                f"{self.name}: would change the momentum, too, which is not scheduled; add "
-                "+lr_schedule.cycle_momentum=false"
+                f"{self.name}: also changes the momentum, which is not scheduled; add +lr_schedule.cycle_momentum=false"
             )
         return _Played(optimizer, scheduler)
 

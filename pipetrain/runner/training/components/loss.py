@@ -60,8 +60,8 @@ def build_loss(target: Target, dataset: Any) -> Loss:
         raise target.wrong_type_error(loss, "a function of outputs and targets")
     if getattr(loss, "reduction", None) == "sum":
         raise ConfigError(
-            f"{target.setting}: it sums over the samples (reduction=sum), so gradients would depend on the number of "
-            "microbatches and losses on the size of a minibatch; reduction=mean works"
+            f"{target.setting}: sums over the samples (reduction=sum), so gradients would depend on the number of "
+            "microbatches and losses on the size of a minibatch; use reduction=mean"
         )
     return loss
 
@@ -75,7 +75,7 @@ def _tensors(target: Target) -> dict[str, Tensor]:
             try:
                 tensors[name] = torch.tensor(value, dtype=torch.float32)
             except (TypeError, ValueError) as error:
-                raise ConfigError(f"loss.{name}={value}: a list of numbers is needed") from error
+                raise ConfigError(f"loss.{name}={value}: must be a list of numbers") from error
     return tensors
 
 

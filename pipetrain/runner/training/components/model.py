@@ -186,7 +186,7 @@ def from_data(model: Target, dataset: Any) -> dict[str, Any]:
         given, needed = model.options.get(name), getattr(dataset, name, None)
         if is_whole(given) and is_whole(needed) and given < needed:
             raise ConfigError(
-                f"model.{name}={given}: less than the {needed} of the data set; model.{name}={needed} or null works"
+                f"model.{name}={given}: below the {needed} of the data set; model.{name}={needed} or null works"
             )
     known = {name: getattr(dataset, name) for name in _open(model, model.parameters()) if hasattr(dataset, name)}
     if "classes" in known and (count := class_count(dataset)) is not None:

@@ -82,8 +82,8 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ConfigError(
-            f"{settings.target.setting}: its steps evaluate the model again, which a pipeline cannot "
-            "do; those of torch.optim.SGD or Adam do not"
+            f"{settings.target.setting}: its step evaluates the model again, which a pipeline cannot "
+            "do; use another, such as torch.optim.SGD or Adam"
         )
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     fused = settings.target.takes("fused") and can_be_fused(optimizer, held)  # a function may take no form
@@ -119,7 +119,7 @@ def check_parameter_groups(optimizer: OptimizerSettings, chain: LayerChain) -> I
     for group, held in zip(optimizer.groups, members[1:], strict=True):
         _check_patterns(group, parameters, chain.aliases())
         if not held:
-            raise ConfigError(f"{_conditions(group)}: no trainable parameter is left that meets these conditions")
+            raise ConfigError(f"{_conditions(group)}: matches no remaining trainable parameter")
         options = ", ".join(f"{name}={as_configured(value)}" for name, value in group.options.items())
         yield f"{_conditions(group)}: {_count(held)}; {options or 'no other options'}"
     yield f"optimizer.groups: {_count(members[0])} in none of them"
@@ -129,7 +129,7 @@ def _check_patterns(group: ParameterGroup, names: Collection[str], aliases: Mapp
     # a pattern of a tied weight's further name has no effect unless the group takes its first name as well
     named = [*names, *(name for name, first in aliases.items() if group.takes(first, 0))]
     if unused := [pattern for pattern in group.patterns if not fnmatch.filter(named, pattern)]:
-        raise ConfigError(f"{group.setting}.match={unused[0]}: no trainable parameter of the model has such a name")
+        raise ConfigError(f"{group.setting}.match={unused[0]}: matches no trainable parameter of the model")
 
 
 def _check_options(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> None:

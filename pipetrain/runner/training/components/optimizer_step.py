@@ -131,11 +131,11 @@ def check_step(optimizer: OptimizerSettings, staged: StagedModel, device: str) -
             raise ConfigError(f"{optimizer.target.setting}: cannot take a step: {described(error)}") from error
     kind = optimizer.target.path
     if drawn:
-        differs = f"{kind} draws random numbers, other ones for each copy"
+        differs = f"{kind} draws random numbers, which differ for each copy"
         _refuse_copies(differs, staged)
         if staged.replicas.several:
             raise ConfigError(f"optimizer: {differs}, and replicas must be equal; partition.replicas=null works")
-        yield f"warning: {kind} draws random numbers, of which each process has its own: executors differ in their bits"
+        yield f"warning: {kind} draws random numbers, which differ from process to process: executors give other bits"
     elif any(not torch.equal(together[name].nan_to_num(), value.nan_to_num()) for name, value in alone.items()):
         depends = f"a step of {kind} for one weight depends on the others of its stage"
         _refuse_copies(depends, staged)
@@ -155,6 +155,6 @@ def _refuse_copies(why: str, staged: StagedModel) -> None:
     """Raises a ConfigError if stages hold copies of a weight, which must stay equal."""
     if staged.ties:
         raise ConfigError(
-            f"optimizer: {why}, and {staged.ties[0]}, of which copies must be equal; model.untie=true, or an optimizer "
+            f"optimizer: {why}, and {staged.ties[0]}, where its copies must be equal; model.untie=true, or an optimizer "
             "of torch.optim, works"
         )

@@ -63,8 +63,8 @@ def _check_depth(chosen: PhaseSettings, rules: PipelineRules, steps: int) -> Non
     held = minibatches_held(rules.list_schedule, rules.num_stages, rules.num_microbatches)
     if held > steps:
         raise ConfigError(
-            f"schedule.depth={depth} holds {held} minibatches, and an epoch, after which the pipeline drains, "
-            f"has {steps} steps; a smaller one works"
+            f"schedule.depth={depth}: holds {held} minibatches in flight, but the pipeline drains after each epoch of "
+            f"{steps} steps; use a smaller depth"
         )
 
 
@@ -97,11 +97,11 @@ def _check_staleness_gradient(log: LogConfig, executor: ExecutorConfig, staged: 
         raise ConfigError(f"{given}: log.staleness_every_steps=null measures nothing; set it to a number of steps")
     if not executor.simulated or staged.plan.finegrained:
         raise ConfigError(
-            f"{given} needs all stages of whole layers in one process; executor=simulated with another partition "
-            "than finegrained works"
+            f"{given}: needs all stages in one process, and whole layers; use executor=simulated and another partition "
+            "than finegrained"
         )
     if staged.replicas.several:
-        raise ConfigError(f"{given}: the gradient of stages with replicas is of several minibatches; leave it out")
+        raise ConfigError(f"{given}: stages with replicas average gradients of several minibatches; leave it out")
     if staged.ties or staged.carrying:
         why = staged.ties[0] if staged.ties else "a layer carries its state from minibatch to minibatch"
         raise ConfigError(f"{given}: {why}; leave it out for this model")

@@ -17,7 +17,7 @@ def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -
     if counts is None:
         return schedule
     if len(counts) != num_stages:
-        raise ConfigError(f"partition.replicas={list(counts)}: a number for each of {num_stages} stages is needed")
+        raise ConfigError(f"partition.replicas={list(counts)}: must have a number for each of {num_stages} stages")
     if max(counts) == 1:
         return schedule
     if not isinstance(schedule, ListSchedule):
@@ -37,7 +37,7 @@ def check_replicas(settings: ReplicaSettings, staged: StagedModel, precision: st
     replicas, asked = staged.replicas, settings.counts
     if staged.plan.finegrained and max(asked or (1,)) > 1:
         raise ConfigError(
-            f"partition.replicas={list(asked or ())}: partition=finegrained has no replicas; any other partition has"
+            f"partition.replicas={list(asked or ())}: not possible with partition=finegrained; use another partition"
         )
     if not replicas.several:
         if (independent := max(phase.rules.method.independent_replicas for phase in staged.phases)) > 1:
@@ -48,9 +48,8 @@ def check_replicas(settings: ReplicaSettings, staged: StagedModel, precision: st
     _refuse_where_impossible(given, staged, precision)
     if (most := max(replicas.counts)) > steps_per_epoch:
         raise ConfigError(
-            f"{given}: an epoch, after which the pipeline drains, has {steps_per_epoch} minibatches, too few for "
-            f"{most} replicas to share; partition.replicas of at most {steps_per_epoch}, or a smaller "
-            "train.batch_size, work"
+            f"{given}: an epoch has {steps_per_epoch} minibatches, too few for {most} replicas; use at most "
+            f"{steps_per_epoch} replicas, or a smaller train.batch_size"
         )
     return _notes(replicas, scales_lr=settings.scale_lr)
 

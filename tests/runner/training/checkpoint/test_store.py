@@ -81,7 +81,7 @@ def test_run_directory_with_the_name_of_a_checkpoint_is_none(tmp_path, chain, ha
 
 def test_folder_without_checkpoints_is_refused_by_name(tmp_path):
     assert_refused(f"{tmp_path}: no checkpoint here", store.newest_undamaged, str(tmp_path))
-    assert_refused("steps there are: none", store.at_step, tmp_path, 0)
+    assert_refused("it has: none", store.at_step, tmp_path, 0)
 
 
 def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain):

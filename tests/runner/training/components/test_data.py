@@ -224,9 +224,9 @@ def test_label_out_of_range_is_named_with_sample_and_remedy(split, train, evalua
     ("train", "options", "named"),
     [
         ([0, 3], {"classes": 3}, "there are 3 classes; correct"),
-        ([0], {"classes": 5}, r"model\._target_=.*: 3 outputs, .* are 5 classes; model.classes=5 works"),
+        ([0], {"classes": 5}, r"model\._target_=.*: 3 outputs, .* has 5 classes; model.classes=5 works"),
         ([0], {"classes": list("abcde")}, "model.classes=5 works"),
-        ([0, 0], {"outputs": 1}, "all samples are of one class"),
+        ([0, 0], {"outputs": 1}, "all samples have the same class"),
         ([0, 1], {"outputs": 1, "model": {"_target_": "torch.nn.Sequential"}}, r"model\._target_=.*: 1 output; "),
         ([0, 1], {"outputs": 1, "model": {"classes": 1}}, r"model\._target_=.*: 1 output; "),
         ([0, 3], {"model": {"_target_": "torch.nn.Sequential"}}, "correct the label$"),  # no setting for outputs
