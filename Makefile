@@ -108,7 +108,7 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 bench-planner: setup  ## Measure predicted against measured throughput and memory of pipelines, on a quiet machine
 	$(BIN)/python benchmarks/planner.py
 
-drill: setup  ## Have 300 short runs fail in random ways, and check what becomes of each (FAULTS=300 SEED=0; under an hour); then measure the share of time that faults leave (half an hour)
+drill: setup  ## Inject faults into 300 short runs and check each outcome (FAULTS=300 SEED=0; under an hour); then measure the share of time that faults leave (half an hour)
 	$(BIN)/python benchmarks/drill.py --faults $(FAULTS) --seed $(SEED)
 	$(BIN)/python benchmarks/drill_goodput.py
 

@@ -1,4 +1,4 @@
-"""A process that reads samples for another: it ends with that one, whatever becomes of it, and with nothing else."""
+"""A process that reads samples: it lives exactly as long as the process that started it."""
 
 import multiprocessing
 import os

@@ -289,7 +289,7 @@ def show() -> None:
     folder = sweep.folder
     statuses = {ExitCode.WRONG_USAGE: "refused", ExitCode.FAILED: "failed"}
     refused = [
-        ComparedRun(Path(end.path), status, "before its start, as was said above", end.settings, end.asked)
+        ComparedRun(Path(end.path), status, "ended before it started (see above)", end.settings, end.asked)
         for end in ends(folder)
         if (status := statuses.get(ExitCode(end.code))) and not _began(RunDirectory(Path(end.path)), sweep)
     ]

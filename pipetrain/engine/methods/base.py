@@ -62,7 +62,7 @@ class Method:
         return 1.0
 
     def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> "WeightStatistic | None":
-        """A new running statistic of these weights, which the method's transforms find in the stage; None for none."""
+        """The running statistic of these weights that the method's transforms read; None without one."""
         return None
 
     def check(self, num_stages: int, num_microbatches: int) -> None:

@@ -143,7 +143,7 @@ class Comparison:
 
     @property
     def missing(self) -> list[str]:
-        """Lines on what has not run, or came to nothing."""
+        """Lines on missing and failed runs."""
         lines = []
         for outcome in self.outcomes:
             name, runs = outcome.contender.name, len(outcome.reported)

@@ -61,7 +61,7 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """Name of its directory, whose end stands for all that its results depend on."""
+        """Directory name, which ends in a hash of everything that the results depend on."""
         parts = (self.contender.key, *self.candidate, str(self.seed), str(self.tunes))
         code = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
         return f"{self.contender.method}_seed={self.seed}-{code}"

@@ -149,7 +149,7 @@ def _check_settings(settings: Settings, found: Resumption) -> list[str]:
     for each in (*(each for each in names if each.old != each.new), *changes):
         if each.why_fixed:
             raise ConfigError(f"resume={settings.resume}: {_refusal(each, source, config)}")
-    notes = [f"other settings than {source} had: {', '.join(map(str, changes))}"] if changes else []
+    notes = [f"settings changed since {source}: {', '.join(map(str, changes))}"] if changes else []
     if any(each.setting == "train.ema" and each.old is None for each in changes):
         notes.append(f"train.ema={settings.train.ema}: averages start with the weights of {folder}, which has none")
     return notes
@@ -167,7 +167,7 @@ def _refusal(each: Difference, source: RunDirectory, config: Mapping[str, Any]) 
     old, new = as_configured(each.old), as_configured(each.new)
     return (
         f"{source} was trained with {each.setting}={old}, but this run has {each.setting}={new}, and {each.why_fixed}; "
-        f"a resumed run takes no settings from there: give {each.setting}={old} again, or leave out resume"
+        f"settings are not taken from there: give {each.setting}={old} again, or leave out resume"
     )
 
 

@@ -365,11 +365,7 @@ def test_auto_of_a_completed_run_says_so_and_touches_nothing(completed, capsys):
     every(
         3,
         [
-            (
-                "auto",
-                "optimizer.lr=0.3",
-                r"it was completed with other settings \(optimizer.lr 0.05 -> 0.3\)$",
-            ),
+            ("auto", "optimizer.lr=0.3", r"it was completed with other settings \(optimizer.lr 0.05 -> 0.3\)$"),
             ("auto", "train.epochs=1", r"at step 12, .*at step 6; .*train.epochs"),
             ("RUN", "seed=3", r"at step 12, .*at step 12; .*train.epochs or train.max_steps$"),
         ],
@@ -384,8 +380,7 @@ def test_completed_run_with_other_request_is_refused(completed, capsys, resume, 
 
 def test_longer_run_continues_completed_one_and_names_changes(completed, capsys):
     resumed(completed, "train.epochs=3", "optimizer.lr=0.01")
-    assert "other settings than" in (out := capsys.readouterr().out)
-    assert "had: optimizer.lr 0.05 -> 0.01, train.epochs 2 -> 3\n" in out
+    assert ": optimizer.lr 0.05 -> 0.01, train.epochs 2 -> 3\n" in capsys.readouterr().out
     assert summary(completed)["steps"] == 18
 
 
@@ -545,7 +540,7 @@ def test_lone_checkpoint_is_compared_by_its_own_configuration(stopped, tmp_path,
     folder = tmp_path / "elsewhere" / "checkpoints" / "step-00000006"
     shutil.copytree(RunDirectory(stopped).checkpoint(6), folder)
     resumed(tmp_path / "new", "optimizer.lr=0.01", resume=folder)
-    assert "elsewhere had: optimizer.lr 0.05 -> 0.01\n" in capsys.readouterr().out
+    assert "elsewhere: optimizer.lr 0.05 -> 0.01\n" in capsys.readouterr().out
     resumed(tmp_path / "other", "train.batch_size=2", resume=folder, code=2)
     assert "was trained with train.batch_size=4, but this run has train.batch_size=2" in capsys.readouterr().err
 

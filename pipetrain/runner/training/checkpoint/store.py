@@ -87,7 +87,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def step_of(folder: Path) -> int:
-    """The step of a checkpoint, which is in its name; that of a copy under another name is in its progress."""
+    """Step of a checkpoint: from its name, or from its progress if it was renamed."""
     if _STEP.fullmatch(folder.name) is None:
         return int(load_progress(folder)["step"])
     return int(folder.name.removeprefix("step-"))
