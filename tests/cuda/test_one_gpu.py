@@ -21,10 +21,7 @@ from pipetrain.engine.program.weight_reads import WeightRead
 from pipetrain.zoo.data.images.common import Normalize
 from pipetrain.zoo.models.gnmt import BothWays
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])

@@ -31,11 +31,7 @@ EXACT = ("deterministic=true", "train.tf32=false")
 ALONE = "each process has a GPU of its own"
 SHARED = f"processes 0 and {COUNT} share a GPU, but differ in NCCL_HOSTID"
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(COUNT == 0, reason="needs a CUDA device"),
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(COUNT == 0, reason="needs a CUDA device"), pytest.mark.timeout(900)]
 
 
 def needs(devices: int) -> pytest.MarkDecorator:

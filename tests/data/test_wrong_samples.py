@@ -59,10 +59,7 @@ IDS = torch.tensor([[0, 3, 1], [2, 4, 0]])
 RANGES = [
     ({"labels": LabelRange("train", 3)}, "sample 1 of `train` has the label 3, and the model's 3 outputs"),
     ({"labels": LabelRange("train", 3, setting="model.classes")}, "sample 1 .*label 3, .*model.classes=4$"),
-    (
-        {"labels": LabelRange("train", 4), "tokens": TokenRange("eval", {0: 4})},
-        "sample 1 of `eval` .*token id 4; .*4",
-    ),
+    ({"labels": LabelRange("train", 4), "tokens": TokenRange("eval", {0: 4})}, "sample 1 of `eval` .*token id 4; .*4"),
     ({"tokens": TokenRange("eval", {0: 4}, 9)}, "0 to 3, and the data set's 9; .*for 9"),
 ]
 """Ranges that the second of two samples, of token ids and a label, is not in."""

@@ -5,10 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipetrain.data.loader import Loader
-from pipetrain.engine.executors.compilation import (
-    evaluation_sizes,
-    training_sizes,
-)
+from pipetrain.engine.executors.compilation import evaluation_sizes, training_sizes
 
 
 class Texts:

@@ -17,16 +17,7 @@ from support.against_reference import (
     run_pipeline,
     run_plain,
 )
-from support.methods import (
-    ASYNCHRONOUS,
-    METHODS,
-    STALE_ALONE,
-    SYNCHRONOUS,
-    MethodCase,
-    fitting,
-    fitting_cases,
-    takes,
-)
+from support.methods import ASYNCHRONOUS, METHODS, STALE_ALONE, SYNCHRONOUS, MethodCase, fitting, fitting_cases, takes
 from support.pipelines import difference, half_decay
 from support.quick_cases import quick_cases, slow_unless
 from torch import nn
@@ -139,8 +130,7 @@ def recomputed_quickly(rule, D, N):
 @pytest.mark.parametrize(
     ("rule", "D", "N"),
     slow_unless(
-        recomputed_quickly,
-        [each for k, each in enumerate(fitting_cases()) if recomputed_quickly(*each) or k % 2],
+        recomputed_quickly, [each for k, each in enumerate(fitting_cases()) if recomputed_quickly(*each) or k % 2]
     ),
 )
 def test_recomputation_by_single_stages_equals_reference(rule, D, N):

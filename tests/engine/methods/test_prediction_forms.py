@@ -55,10 +55,7 @@ def test_scheduled_prediction_with_a_constant_rate_is_the_constant_one():
 
 @pytest.mark.parametrize(
     "build",
-    [
-        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-        lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 1 - 1e-12)),
-    ],
+    [lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 1 - 1e-12))],
 )
 def test_decaying_prediction_is_where_steps_without_gradients_lead(build):
     """β₂ near 1 keeps Adam's v: the prediction does not let it decay."""

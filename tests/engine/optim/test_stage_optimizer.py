@@ -320,8 +320,7 @@ class Averaged(Optimizer):
     """Steps by the mean of all gradients, and predicts with it; how many there were it does not keep."""
 
     delta_rule = DeltaRule(
-        lambda _settings: ("sum",),
-        lambda states, _settings, updates: [state["sum"] / updates for state in states],
+        lambda _settings: ("sum",), lambda states, _settings, updates: [state["sum"] / updates for state in states]
     )
 
     def __init__(self, params):

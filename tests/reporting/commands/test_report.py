@@ -7,10 +7,7 @@ from pipetrain import cli
 from pipetrain.engine.errors import ExitCode
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("report", "runs", "nowhere"), ("report",), ("report", "everything")],
-)
+@pytest.mark.parametrize("words", [("report", "runs", "nowhere"), ("report",), ("report", "everything")])
 def test_wrong_use_of_the_report_is_one_line(words, monkeypatch, capsys, main):
     monkeypatch.setattr(sys, "argv", ["pipetrain", *words])
     with pytest.raises(SystemExit) as end:

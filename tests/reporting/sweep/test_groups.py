@@ -11,13 +11,7 @@ from support.stored_runs import STAGES, write_run
 from papers.results import without_repeats
 from pipetrain.reporting.sweep.compared_run import ComparedRun
 from pipetrain.reporting.sweep.comparison import collect
-from pipetrain.reporting.sweep.groups import (
-    SweepGroup,
-    compared_settings,
-    distinct_names,
-    labels_of,
-    legend_of,
-)
+from pipetrain.reporting.sweep.groups import SweepGroup, compared_settings, distinct_names, labels_of, legend_of
 
 
 def test_runs_that_differ_in_the_seed_are_one_group(tmp_path):

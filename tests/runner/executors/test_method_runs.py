@@ -86,9 +86,7 @@ SLOW = {
     },
     **{
         name: Run(
-            "pipedream",
-            2,
-            {"optimizer": {**section, "groups": VECTORS, "clip_norm": 0.5}, "train": {"epochs": 2}},
+            "pipedream", 2, {"optimizer": {**section, "groups": VECTORS, "clip_norm": 0.5}, "train": {"epochs": 2}}
         )
         for name, section in {
             "muon": {"_target_": "pipetrain.zoo.optim.matrices.Muon", "lr": 0.02},

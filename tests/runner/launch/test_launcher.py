@@ -144,9 +144,7 @@ def test_run_whose_summary_is_there_ended_as_that_says(monkeypatch, made, end):
 
 def test_divergence_is_a_summary_and_no_failure(monkeypatch, made):
     failing(
-        monkeypatch,
-        {0: EXIT_LOST, 2: ExitCode.DIVERGED},
-        lambda each: summary.write(each.run, {"status": "diverged"}),
+        monkeypatch, {0: EXIT_LOST, 2: ExitCode.DIVERGED}, lambda each: summary.write(each.run, {"status": "diverged"})
     )
     assert launch(made, Interruption()) == {"status": "diverged"}
 

@@ -202,13 +202,7 @@ BITS = ("status", "steps", "weights_sha256", "loss_sha256")
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [pytest.param("[1,1]", marks=pytest.mark.exhaustive), "[2,1]"])
 def test_simulation_with_the_drains_of_processes_has_their_bits(tmp_path, monkeypatch, replicas):
-    tiny = [
-        *TINY,
-        "method=pipedream",
-        "dataset.limit=3000",
-        "eval.every_epochs=0",
-        f"partition.replicas={replicas}",
-    ]
+    tiny = [*TINY, "method=pipedream", "dataset.limit=3000", "eval.every_epochs=0", f"partition.replicas={replicas}"]
     run_here(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.003", "checkpoint.every_epochs=0")
     clocked = cli.summary(tmp_path / "clocked")
     assert clocked["extra_drains"]

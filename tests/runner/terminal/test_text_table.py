@@ -31,11 +31,7 @@ def test_long_table_shows_both_ends_and_says_what_is_left_out():
 
 
 def test_markdown_table_has_a_rule_below_its_heads():
-    assert markdown_table(("", "top1"), [("gpipe", "80.00")]) == [
-        "|  | top1 |",
-        "| --- | --- |",
-        "| gpipe | 80.00 |",
-    ]
+    assert markdown_table(("", "top1"), [("gpipe", "80.00")]) == ["|  | top1 |", "| --- | --- |", "| gpipe | 80.00 |"]
 
 
 @pytest.mark.parametrize(

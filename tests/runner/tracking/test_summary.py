@@ -48,8 +48,7 @@ def test_summary_reads_back_as_written_or_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b'{"status": "comp', b"{}", b"[1]", b'{"status": "done"}', b"\xff", b'{"status": "failed", "final": 1}'],
+    "content", [b'{"status": "comp', b"{}", b"[1]", b'{"status": "done"}', b"\xff", b'{"status": "failed", "final": 1}']
 )
 def test_damaged_summary_is_one_line_that_names_the_file(tmp_path, content):
     run = RunDirectory(tmp_path)

@@ -11,17 +11,7 @@ from typing import Any
 import torch
 from support.fake_gpu.host_waits import NAME, rank
 from support.fake_gpu.kernels import aten, lstm
-from support.fake_gpu.memory import (
-    SIZE,
-    allocated,
-    is_fake,
-    peak,
-    pin,
-    pinned,
-    release,
-    reset_peak,
-    storage_clone,
-)
+from support.fake_gpu.memory import SIZE, allocated, is_fake, peak, pin, pinned, release, reset_peak, storage_clone
 from support.fake_gpu.operations import RENAMED, carry_out
 from support.fake_gpu.streams import Event, Stream, current_stream, device_wide_wait, entered, set_stream
 from support.fake_gpu.trees import tree_of

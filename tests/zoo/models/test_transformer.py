@@ -13,10 +13,7 @@ def sized(*args, **options):
         return build(*args, **options)
 
 
-@pytest.mark.parametrize(
-    ("shared", "parameters"),
-    [(None, 42_864_640), ("target", 39_469_056)],
-)
+@pytest.mark.parametrize(("shared", "parameters"), [(None, 42_864_640), ("target", 39_469_056)])
 def test_iwslt_form_has_the_parameters_that_fairseq_reports(shared, parameters):
     # transformer_iwslt_de_en with the 8,848 and 6,632 tokens of its prepared IWSLT14
     chain = sized(8848, 6632, **IWSLT, shared_embeddings=shared)

@@ -189,8 +189,7 @@ def test_synchronous_results_do_not_depend_on_the_cut(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("groups", "change"),
-    [([], {"geometry": "bilateral"}), ([{"max_dims": 2, "algorithm": "adamw"}], {"groups": []})],
+    ("groups", "change"), [([], {"geometry": "bilateral"}), ([{"max_dims": 2, "algorithm": "adamw"}], {"groups": []})]
 )
 def test_resumed_run_that_needs_other_state_is_refused(tmp_path, groups, change):
     chosen = {**SECTIONS["soap"], "geometry": "unilateral", "frequency": 100, "groups": groups}

@@ -155,6 +155,6 @@ def _refuse_copies(why: str, staged: StagedModel) -> None:
     """Raises a ConfigError if stages hold copies of a weight, which must stay equal."""
     if staged.ties:
         raise ConfigError(
-            f"optimizer: {why}, and {staged.ties[0]}, where its copies must be equal; model.untie=true, or an optimizer "
+            f"optimizer: {why}, and {staged.ties[0]}, and its copies must be equal; model.untie=true, or an optimizer "
             "of torch.optim, works"
         )

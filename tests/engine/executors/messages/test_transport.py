@@ -17,12 +17,7 @@ from pipetrain.engine.executors.messages import transport
 from pipetrain.engine.executors.messages.control import all_gather_json
 from pipetrain.engine.executors.messages.links import Links
 from pipetrain.engine.executors.messages.neighbors import groups_of_neighbors
-from pipetrain.engine.executors.messages.transport import (
-    DeviceIdentity,
-    Transport,
-    set_environment,
-    transport_between,
-)
+from pipetrain.engine.executors.messages.transport import DeviceIdentity, Transport, set_environment, transport_between
 from pipetrain.engine.schedules import Replicas
 
 CUDA = torch.device("cuda", 0)

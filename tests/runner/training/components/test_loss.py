@@ -11,9 +11,7 @@ from torch import nn
 
 from pipetrain.engine.losses import CrossEntropy, TokenCrossEntropy
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.training.components.data import (
-    build_data,
-)
+from pipetrain.runner.training.components.data import build_data
 from pipetrain.runner.training.components.dry_run import training_dry_run
 from pipetrain.runner.training.components.loss import build_loss, build_metrics, check_loss, whole_and_halves
 from pipetrain.runner.training.components.model import build_model

@@ -29,8 +29,7 @@ def of_stages(section, pair=PAIR):
 
 @pytest.mark.parametrize(("D", "N"), FEW)
 @pytest.mark.parametrize(
-    ("rule", "kind"),
-    [("pipeoptim", "momentum"), ("pipeoptim", "adam"), ("pipeoptim", "adamw"), ("pipedream", "adamw")],
+    ("rule", "kind"), [("pipeoptim", "momentum"), ("pipeoptim", "adam"), ("pipeoptim", "adamw"), ("pipedream", "adamw")]
 )
 def test_momentum_by_stage_equals_the_reference(rule, kind, D, N):
     settings = of_stages(OF_TORCH[kind])

@@ -13,13 +13,7 @@ from PIL import Image
 from support.refusals import assert_refused
 
 from pipetrain.data.loader import Loader
-from pipetrain.zoo.data.images.folder import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    ClassFolders,
-    image_folder,
-    open_image,
-)
+from pipetrain.zoo.data.images.folder import IMAGENET_MEAN, IMAGENET_STD, ClassFolders, image_folder, open_image
 
 SHARED = Path(__file__).resolve().parents[4].parent / "shared"
 COLORS = {"blue": (0, 0, 250), "red": (250, 0, 0)}

@@ -57,10 +57,7 @@ def cifar100_files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("build", "name", "mean", "std"),
-    [
-        (mnist_cifar.mnist, "MNIST", 0.1307, 0.3081),
-        (mnist_cifar.fashion_mnist, "FashionMNIST", 0.2860, 0.3530),
-    ],
+    [(mnist_cifar.mnist, "MNIST", 0.1307, 0.3081), (mnist_cifar.fashion_mnist, "FashionMNIST", 0.2860, 0.3530)],
 )
 def test_mnist_and_its_relatives_are_read_from_their_files(tmp_path, build, name, mean, std):
     held = write_mnist(tmp_path, name)

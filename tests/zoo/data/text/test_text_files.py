@@ -55,10 +55,7 @@ def test_evaluation_text_may_have_other_characters(novel, tmp_path):
         ({"vocabulary_size": None}, "dataset.vocabulary_size=null: .*at least 256"),
         ({"vocabulary_size": 0}, "dataset.vocabulary_size=0: "),
         ({"eval_share": 1.0}, "dataset.eval_share=1.0: "),
-        (
-            {"tokens": "characters", "vocabulary_size": 5},
-            r"dataset.vocabulary_size=5: .* characters; .*=null",
-        ),
+        ({"tokens": "characters", "vocabulary_size": 5}, r"dataset.vocabulary_size=5: .* characters; .*=null"),
         ({"tokens": "characters", "positions": 10_000}, r"novel.txt has \d+"),
         ({"eval_path": "none.txt"}, "dataset.eval_path=none.txt: .*/none.txt"),
         ({"path": "/proc/self/status"}, "/proc/self/status holds no text"),
