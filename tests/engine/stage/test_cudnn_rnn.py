@@ -181,6 +181,8 @@ def test_module_holds_the_weights_that_moving_to_its_device_left():
         stage = stage_of(nn.Linear(3, 2), nn.BatchNorm1d(2), device=torch.device("meta"))
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(False)
-    assert {tensor.device.type for tensor in stage.module._own.values()} == {"meta"}
-    assert dict(stage.module.named_parameters()).keys() == stage.module._own.keys()
-    assert all(stage.module._own[name] is weight for name, weight in stage.module.named_parameters())
+    moved = dict(stage.module.named_parameters())
+    assert {weight.device.type for weight in moved.values()} == {"meta"}
+    with stage.module.using_weights({name: weight.detach() for name, weight in moved.items()}, rebound=False):
+        pass
+    assert all(moved[name] is weight for name, weight in stage.module.named_parameters())
