@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.commands.list import rows
-from pipetrain.runner.config.choices import group_overrides_of
+from pipetrain.runner.config.choices import choices_of_run, group_overrides_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
 _MADE = re.compile(r"(<!-- (?P<part>\w+): made by scripts/write_models_page.py -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -37,7 +37,7 @@ def _sizes(models: Sequence[Mapping[str, Any]]) -> str:
     cells = (
         [
             f"`{row['name']}`",
-            f"{row['summary']}. Sets {_set_by(row)}",
+            f"{row['summary']}{_set_by(row)}",
             f"{row['parameters']:,} in {row['layers']} layers",
         ]
         for row in models
@@ -46,9 +46,11 @@ def _sizes(models: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _set_by(row: Mapping[str, Any]) -> str:
-    """The data set, and what else differs from what runs have without a model."""
+    """What differs from the choices of a run that names no model."""
+    usual = choices_of_run({})
     chosen = {"dataset": row["dataset"], **group_overrides_of("model", row["name"])}
-    return ", ".join(f"`{group}={choice}`" for group, choice in chosen.items())
+    told = [f"`{group}={choice}`" for group, choice in chosen.items() if usual.get(group) != choice]
+    return f". Sets {', '.join(told)}" if told else ""
 
 
 def _papers(models: Sequence[Mapping[str, Any]]) -> str:
