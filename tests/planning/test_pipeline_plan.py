@@ -4,8 +4,8 @@ import json
 import re
 
 import pytest
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
 
 PLAN = PipelinePlan(
@@ -37,5 +37,4 @@ def test_in_flight_is_workers_over_replicas_of_first_stage():
     ],
 )
 def test_file_that_holds_no_plan_is_refused(change, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        PipelinePlan.from_json({**PLAN.to_json(), **change})
+    assert_refused(re.escape(message), PipelinePlan.from_json, {**PLAN.to_json(), **change})

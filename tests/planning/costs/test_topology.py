@@ -4,8 +4,8 @@ import re
 from math import inf
 
 import pytest
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.costs.topology import Device, DeviceRow, Topology
 from pipetrain.runner.config.schema import TopologyConfig
 
@@ -56,8 +56,7 @@ def test_devices_have_speeds_and_memory_of_their_own():
     ],
 )
 def test_what_does_not_fit_together_is_refused(given, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        Topology.of(TopologyConfig(**{"gigabytes_per_s": [1.0], **given}))
+    assert_refused(re.escape(message), Topology.of, TopologyConfig(**{"gigabytes_per_s": [1.0], **given}))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.refusals import assert_refused
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.profile.profile import (
@@ -29,8 +30,7 @@ def test_the_smallest_index_comes_first_of_those_that_can():
 
 
 def test_a_cycle_is_told_by_its_layers():
-    with pytest.raises(ConfigError, match=r"a cycle of layers: (b -> c -> b|c -> b -> c)$"):
-        topological_order("abc", [(0, 1), (1, 2), (2, 1)])
+    assert_refused(r"a cycle of layers: (b -> c -> b|c -> b -> c)$", topological_order, "abc", [(0, 1), (1, 2), (2, 1)])
 
 
 PUBLISHED = Path(__file__).parents[4] / "shared" / "profiles"
@@ -166,8 +166,7 @@ def test_a_wrong_profile_is_refused_in_one_line_with_its_path(tmp_path, content,
 
 
 def test_a_missing_profile_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"profile=.*none\.json: cannot be read"):
-        read_profile(tmp_path / "none.json")
+    assert_refused(r"profile=.*none\.json: cannot be read", read_profile, tmp_path / "none.json")
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published profiles are not here")

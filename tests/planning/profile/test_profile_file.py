@@ -1,6 +1,6 @@
 import pytest
+from support.refusals import assert_refused
 
-from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.profile.profile_file import parse_graph, read_profile
 
 
@@ -48,12 +48,10 @@ def test_data_and_unused_entries_of_tuples_are_no_layers():
     ],
 )
 def test_a_malformed_line_is_named(text, message):
-    with pytest.raises(ConfigError, match=message):
-        parse_graph(text)
+    assert_refused(message, parse_graph, text)
 
 
 def test_a_profile_without_times_is_refused(tmp_path):
     path = tmp_path / "graph.txt"
     path.write_text(line("node1", forward="0.0").replace("2.250", "0.0"))
-    with pytest.raises(ConfigError, match=r"graph\.txt: all times are 0, and pipelines are compared by them"):
-        read_profile(path)
+    assert_refused(r"graph\.txt: all times are 0, and pipelines are compared by them", read_profile, path)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.refusals import assert_refused
 from support.worker_pool import settings
 from torch import nn
 
@@ -136,8 +137,7 @@ def test_the_bandwidth_of_links_slowed_down_is_no_other_link_s(counter, monkeypa
 
 @pytest.mark.usefixtures("counter")
 def test_a_profile_with_finegrained_stages_is_refused():
-    with pytest.raises(ConfigError, match="partition=finegrained cuts layers apart"):
-        measured_profile(partition=FINEGRAINED)
+    assert_refused("partition=finegrained cuts layers apart", measured_profile, partition=FINEGRAINED)
 
 
 @pytest.mark.usefixtures("counter")
@@ -152,8 +152,7 @@ def test_a_stored_profile_of_another_model_is_refused(tmp_path):
         stored.write_text(json.dumps(wrong.to_json()))
         chosen = settings("gpipe", profile=str(stored), device="cpu")
         data, chain = profile.build_data(chosen), built(chosen)
-        with pytest.raises(ConfigError, match=message):
-            profile.profile_of_chain(chosen, data, chain)
+        assert_refused(message, profile.profile_of_chain, chosen, data, chain)
 
 
 def built(chosen):
@@ -221,8 +220,7 @@ def test_what_a_process_measured_comes_back_from_it():
 
 def test_unmeasurable_configuration_is_refused_like_in_process(monkeypatch):
     monkeypatch.setattr(profile, "start_processes", lambda function, args, **_how: function(0, *args))
-    with pytest.raises(ConfigError, match=r"^train\.batch_size=9: too many$"):
-        profile.measure_in_subprocess(refuse)
+    assert_refused(r"^train\.batch_size=9: too many$", profile.measure_in_subprocess, refuse)
 
 
 class Slow:
