@@ -100,11 +100,6 @@ class PipelineRules:
         return 0 if self.schedule.synchronous else max(map(self._age, range(self.num_stages)))
 
     def _check_replicas(self) -> None:
-        if self.schedule.splits_backward:
-            raise ConfigError(
-                f"partition.replicas={list(self.replicas.counts)}: schedule={self.schedule.name} splits backwards, "
-                "which replicas do not support; use another, such as schedule=1f1b"
-            )
         if self.method.needs_even_replicas and not self.replicas.even:
             raise ConfigError(
                 f"partition.replicas={list(self.replicas.counts)}: method={self.method.name} compares versions across "
