@@ -1,14 +1,14 @@
 """The look of all figures, and of the pages of sweeps and comparisons."""
 
 import io
-import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.engine.libraries.imports import gc_paused
+from pipetrain.runner.terminal.svg import dense
 from pipetrain.runner.tracking.files import write_whole
 
 if TYPE_CHECKING:
@@ -40,17 +40,6 @@ _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "pipetrain",
 }
 _PAGE = Path(__file__).with_name("page.css")
-_IN_SVG: dict[str, str | Callable[[re.Match[str]], str]] = {
-    r'<g id="tooltip:([^"]*)">': r"<g><title>\1</title>",
-    r'<g id="tooltip(\d+):([^"]*)">': r'<g data-group="\1"><title>\2</title>',
-    r'(<g) id="(?:patch|text|line2d|axes|figure|matplotlib|[xy]tick)[\w.]*"': r"\1",
-    r' transform="rotate\(-0 [^"]*"': "",
-    r' (?:d|x|y|transform)="[^"]*"': lambda found: _with_two_decimals(found[0]),
-    r"(?m)^ +": "",
-    r" font-family: 'DejaVu Sans';": "",
-    r"(<style type=\"text/css\">)": r"\1text{font-family: 'DejaVu Sans', sans-serif}",
-}
-"""Pattern -> replacement in matplotlib's SVG: adds tooltips, and removes what an SVG can do without."""
 _COLORS = 64
 """Number of colors in a PNG."""
 _LINE = 0.16
@@ -105,18 +94,12 @@ def _sheet(file: Path | io.StringIO, width: float, height: float) -> Iterator["F
             return
         drawn = io.StringIO()
         sheet.savefig(drawn, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-        text = drawn.getvalue()
-        for pattern, replacement in _IN_SVG.items():
-            text = re.sub(pattern, replacement, text)
+        text = dense(drawn.getvalue())
         element = text[text.index("<svg") :]  # which an HTML page may contain, too
         if isinstance(file, Path):
             write_whole(file, element)
         else:
             file.write(element)
-
-
-def _with_two_decimals(coordinates: str) -> str:
-    return re.sub(r" ?\n", "", re.sub(r"(\.\d\d)\d+", r"\1", coordinates))
 
 
 def _save_png(sheet: "Figure", file: Path) -> None:

@@ -69,7 +69,8 @@ def test_long_names_at_lines_are_numbers(tmp_path, letters, label):
 def test_throughput_starts_at_zero(compared):
     text = page("sweep", compared)
     throughput = text.partition('data-metric="samples_per_second"')[2].partition("</svg>")[0]
-    assert re.search(r"text-anchor: end[^>]*>0</text>", throughput)
+    ends = "|".join(re.findall(r"\.(\w+)\{[^}]*text-anchor:end[^}]*\}", throughput))
+    assert re.search(rf'class="({ends})"[^>]*>0</text>', throughput)
 
 
 def test_columns_are_those_that_any_run_has(compared):
