@@ -171,7 +171,11 @@ def _defaults() -> Mapping[str, object]:
 def _values(name: str) -> Sequence[str]:
     """The values of a setting that has only a few."""
     from pipetrain.runner.config.checks import CHOICES
+    from pipetrain.runner.config.choices import all_names
+    from pipetrain.runner.config.messages import DIRECTIONS, GROUP
 
+    if name in [f"messages.{direction}" for direction in DIRECTIONS]:
+        return sorted(all_names(GROUP))
     return CHOICES.get(name) or (("true", "false") if isinstance(_defaults().get(name), bool) else ())
 
 

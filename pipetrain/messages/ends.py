@@ -1,7 +1,7 @@
 """The ends of a stage's links to stages of other processes, where tensors are encoded and decoded."""
 
 import copy
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from typing import Any
@@ -91,10 +91,10 @@ class StageEnds(MessageEnds):
     """The ends of the links between a stage and stages of other processes.
 
     Args:
-        ends: of these links; a link without a format has none.
+        ends: of these links; in a direction without a format there are none.
+        sends: directions in which the stage sends.
         seed: key of all random draws.
         meter: measures what is encoded and decoded.
-        device: of the stage.
         scaled: True if the loss is scaled: the factor is the last gradient.
         evaluates: True if activations of evaluations have the format, too.
     """
@@ -102,18 +102,18 @@ class StageEnds(MessageEnds):
     def __init__(
         self,
         ends: Sequence[End],
+        sends: Collection[Direction],
         seed: int,
         meter: MessageMeter,
-        device: torch.device,
         *,
         scaled: bool,
         evaluates: bool,
     ) -> None:
-        self._meter, self._device = meter, device
+        self._meter = meter
         self._sending = {end.direction: end for end in ends if end.sends}
         self._receiving = {end.direction: end for end in ends if not end.sends}
         self._pristine = {end.sends: copy.deepcopy(end) for end in ends if end.direction is Direction.ACTIVATIONS}
-        self._ends = ends
+        self._ends, self._sends = ends, sends
         self._seed, self._scaled, self._evaluates = seed, scaled, evaluates
         self._interval, self._num_microbatches = DrainInterval.whole(0), 1
         self._samples: Sequence[Sequence[int]] = ()
@@ -130,11 +130,12 @@ class StageEnds(MessageEnds):
 
     @override
     def encode(self, kind: Kind, message: BackwardId, tensors: Tensors) -> Tensors:
-        if (end := self._sending.get(_direction(kind))) is None:
-            return tensors
-        with self._meter.encoding.running():
-            sent = tuple(end.encode(tensors, self._about(end, message, tensors), self._meter))
-        self._meter.add(end.direction, message[0], tensors, sent)
+        direction, sent = _direction(kind), tensors
+        if (end := self._sending.get(direction)) is not None:
+            with self._meter.encoding.running():
+                sent = tuple(end.encode(tensors, self._about(end, message, tensors), self._meter))
+        if direction in self._sends:
+            self._meter.add(direction, message[0], tensors, sent)
         return sent
 
     @override
@@ -175,7 +176,7 @@ class StageEnds(MessageEnds):
     def load_state(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
         for end in self._ends:
             if end.name in saved:
-                end.format.load_state({key: value.to(self._device) for key, value in saved[end.name].items()})
+                end.format.load_state({key: value.to(self._meter.device) for key, value in saved[end.name].items()})
 
 
 def _direction(kind: Kind) -> Direction:

@@ -69,10 +69,12 @@ class MessageMeter:
         error_every: minibatches between those whose error is measured; None for none.
 
     Attributes:
+        device: of the stage.
         encoding, decoding: the time that these take.
     """
 
     def __init__(self, device: torch.device, error_every: int | None = None) -> None:
+        self.device = device
         self.encoding, self.decoding = Stopwatch(device), Stopwatch(device)
         self._error_every = error_every
         self._sent: defaultdict[Direction, _Sent] = defaultdict(_Sent)

@@ -78,5 +78,6 @@ class Messages:
                 if has_link:
                     takes = self.takes_gradient.get(cut) if forward else None
                     ends.append(End(direction, cut, copy.deepcopy(form), takes, sends=outwards is forward))
+        sends = [direction for direction, has_link in zip(Direction, (behind, before), strict=True) if has_link]
         meter = MessageMeter(stage.device, self.error_every)
-        return StageEnds(ends, self.seed, meter, stage.device, scaled=scaled, evaluates=self.evaluation)
+        return StageEnds(ends, sends, self.seed, meter, scaled=scaled, evaluates=self.evaluation)

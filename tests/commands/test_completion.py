@@ -31,7 +31,7 @@ def offered(capsys, line):
             ("pipetrain --v", ["--version "]),
             ("pipetrain report ", ["distances ", "runs "]),
             ("pipetrain report runs --m", ["--metric "]),
-            ("pipetrain list me", ["methods "]),
+            ("pipetrain list me", ["messages ", "methods "]),
             ("pipetrain completion ", ["bash ", "fish ", "zsh "]),
             ("pipetrain run --cfg ", ["all ", "hydra ", "job "]),
             ("pipetrain run --m", ["--multirun "]),

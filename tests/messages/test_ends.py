@@ -57,7 +57,8 @@ def link(form, direction=Direction.ACTIVATIONS, takes=None):
 
 def stage(end, error_every=None, **changes):
     meter = MessageMeter(CPU, error_every)
-    found = StageEnds([end], 3, meter, CPU, **{"scaled": False, "evaluates": False, **changes})
+    sends = [end.direction] if end.sends else []
+    found = StageEnds([end], sends, 3, meter, **{"scaled": False, "evaluates": False, **changes})
     found.begin(Minibatches(), DrainInterval(epoch=1, first=1, last=3, start=4), 2)
     return found
 
@@ -181,6 +182,15 @@ def test_bytes_are_those_of_the_tensors_sent():
     assert report["encode_s"] > 0
 
 
+def test_plain_messages_beside_formats_are_counted():
+    (end, _) = link(Halves())
+    ends = StageEnds([end], [*Direction], 3, MessageMeter(CPU), scaled=False, evaluates=False)
+    for _ in range(2):
+        ends.encode(Kind.BACKWARD, (4, None), (torch.randn(3, 2),))
+    report = ends.report()
+    assert report["gradients_bytes"] == report["gradients_plain_bytes"] == 48
+
+
 def test_the_error_is_that_of_what_arrives():
     class Rounds(MessageFormat):
         parts = 1
@@ -207,6 +217,6 @@ def test_state_has_the_name_of_cut_direction_end_and_format():
 
 def test_minibatches_of_an_iterable_have_no_ids():
     (sender, _) = link(Halves())
-    ends = StageEnds([sender], 0, MessageMeter(CPU), CPU, scaled=False, evaluates=False)
+    ends = StageEnds([sender], [], 0, MessageMeter(CPU), scaled=False, evaluates=False)
     with pytest.raises(ConfigError, match="needs the ids of samples"):
         ends.begin(OnePass([]), DrainInterval.whole(0), 1)

@@ -57,6 +57,8 @@ MEASUREMENTS = {
     "stage_bytes": Column("largest stage", text=size_of),
     PREDICTED_STAGE: Column("largest stage, predicted", text=size_of),
     "copies": Column("copies", text="{:.2f}".format),
+    "message_bytes": Column("sent in a step", text=size_of),
+    "message_share": Column("of plain", text="{:.1%}".format),
 }
 SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 TO_TARGET = ("target_s", "predicted_target_s", "target_epochs")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pipetrain.reporting.sweep.compared_run import EPOCH, ComparedRun, Point, is_seed
+from pipetrain.runner.config.messages import chosen_by
 from pipetrain.runner.terminal.text_table import printable, shortened
 
 LONGEST_NAME = 36
@@ -181,8 +182,9 @@ def name_of(settings: Mapping[str, str]) -> str:
 
 def short_settings(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, str]:
     """The values of some settings as far as known, by the last part of their names if that is unambiguous."""
-    last = Counter(name.rpartition(".")[2] for name in names)
-    short = {name: part if last[part := name.rpartition(".")[2]] == 1 else name for name in names}
+    parts = {name: (chosen_by(name) or name).rpartition(".")[2] for name in names}
+    last = Counter(parts.values())
+    short = {name: part if last[part] == 1 else name for name, part in parts.items()}
     return {short[name]: _text(values[name]) for name in names if values.get(name) is not None}
 
 

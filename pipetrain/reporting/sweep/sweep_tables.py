@@ -90,6 +90,7 @@ def _tables(compared: ComparedGroups) -> list[Columns]:
     if not groups:
         return []
     costs = ["idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes"]
+    costs += [name for name in ("message_bytes", "message_share") if any(name in group.columns for group in groups)]
     costs += [PREDICTED_STAGE] if any(PREDICTED_STAGE in group.columns for group in groups) else []
     columns = [("", *labels_of(groups)), *((column_of(name).head, *cells(groups, name)) for name in costs)]
     return [_results(compared), [*columns, (_STALENESS, *map(_staleness, groups))]]

@@ -25,7 +25,7 @@ from pipetrain.runner.config.checks import check
 from pipetrain.runner.config.choices import all_names, check_own_folder, with_own_names
 from pipetrain.runner.config.installed import register_configuration
 from pipetrain.runner.config.instantiate import Target
-from pipetrain.runner.config.messages import MessageSettings, expand_messages, with_names
+from pipetrain.runner.config.messages import MessageSettings, chosen_by, expand_messages, with_names
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.phases import check_read, expand_phases, phases_of
 from pipetrain.runner.config.reference import groups
@@ -298,6 +298,6 @@ def without_section(word: str) -> str:
     last = setting.rpartition(".")[2]
     if last == TARGET:
         return value.rpartition(".")[2]
-    if last == "name":  # of a choice with options, such as messages.activations
-        return without_section(f"{setting.rpartition('.')[0]}={value}")
+    if (section := chosen_by(setting)) is not None:
+        return without_section(f"{section}={value}")
     return f"{last}={value}" if equals else word

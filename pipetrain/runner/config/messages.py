@@ -69,6 +69,12 @@ def _target(setting: str, content: Mapping[str, Any]) -> Target | None:
     return Target.of(setting, {**section(GROUP, content["name"]), **options})
 
 
+def chosen_by(setting: str) -> str | None:
+    """`messages.activations` of `messages.activations.name`; None for other settings."""
+    section, _, last = setting.rpartition(".")
+    return section if last == "name" and section.startswith("messages.") else None
+
+
 def have_formats(settings: Mapping[str, Any]) -> bool:
     """True if the messages of a run with these settings, as its files hold them, are not all plain."""
     given = settings.get("messages", {})

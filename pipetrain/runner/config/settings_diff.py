@@ -29,7 +29,8 @@ _FIXED = {
 
 _OF_NO_EFFECT = (
     "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "sweep", "trace", "metrics", "callbacks",
-    "model.strict", "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
+    "messages.evaluation", "messages.error_every", "model.strict",
+    "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
     "planner.repeats", "planner.bandwidth",
 )  # fmt: skip
 """Settings, or sections of them, that change no weight."""

@@ -81,10 +81,15 @@ def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
     `idle_share` is the mean, `weight_bytes` and `activation_bytes` are sums, `stage_bytes` is the largest sum of both
     of a stage, `memory_bytes` is the largest of a process, and `copies` are the weights held over those of one version.
+    If messages have a format, `message_bytes` are those of a step, and `message_share` is their share of plain ones'.
     """
     weights = _known(stages, "weight_bytes_peak")
     activations = _known(stages, "activation_bytes_peak")
     one = sum(_known(stages, "weight_bytes"))
+    sent, plain = (
+        sum(sum(_known(stages, f"{direction}_{what}")) for direction in ("activations", "gradients"))
+        for what in ("bytes", "plain_bytes")
+    )
     found = {
         "idle_share": statistics.fmean(idle) if (idle := _known(stages, "idle_share")) else None,
         "weight_bytes": sum(weights) or None,
@@ -92,6 +97,8 @@ def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "stage_bytes": max(map(sum, zip(weights, activations, strict=False)), default=None),
         "memory_bytes": max(_known(stages, "peak_memory_bytes"), default=None),
         "copies": sum(weights) / one if weights and one else None,
+        "message_bytes": sent or None,
+        "message_share": sent / plain if plain else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
