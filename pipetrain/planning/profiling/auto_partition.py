@@ -9,13 +9,12 @@ import torch
 
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError, check_flag, check_whole
-from pipetrain.engine.files import strict_json
 from pipetrain.engine.models.cuts import unit_starts
 from pipetrain.engine.processes import usable_cores
 from pipetrain.graph.layer_costs import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planning.costs.memory import MemoryModel
 from pipetrain.planning.costs.topology import Topology, check_parts, core_notes, topology_of
-from pipetrain.planning.partition.automatic import AUTO, PlannedPartition, merge_layers
+from pipetrain.planning.partition.automatic import PlannedPartition, merge_layers
 from pipetrain.planning.pipeline_plan import PipelinePlan
 from pipetrain.planning.planner import Planner, recomputed
 from pipetrain.planning.profile.profile import Profile
@@ -24,7 +23,7 @@ from pipetrain.runner.config.schema import TopologyConfig
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.config.settings_diff import changes_since
 from pipetrain.runner.partition.run_plan import Plan, Unplanned
-from pipetrain.runner.training.checkpoint.store import home_of, load_config, load_progress
+from pipetrain.runner.training.checkpoint.store import load_config, load_progress
 from pipetrain.runner.training.components.pipeline import build_pipeline_rules, build_schedule
 from pipetrain.runner.training.components.weight_traffic import passes_of_run
 
@@ -101,9 +100,10 @@ def plan_cuts(wanted: AutoPartition, run: Unplanned) -> tuple[PlannedPartition, 
     timed = with_updates(trained, settings, best.num_devices, straight=not wanted.replicated)
     seconds = [sum(timed.layers[i].compute_s for i in stage.layers) for stage in best.stages]
     replicas = tuple(stage.replicas for stage in best.stages)
-    notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, profile, best.num_devices)]
-    if resume is not None and home_of(resume) is None and not load_progress(resume).get("planned_stages"):
-        notes.append(f"resume={settings.resume}: in no run directory; partition=auto plans its cuts again")
+    notes, processes = [_account(settings, profile, best, cuts, counts)], best.num_devices
+    if not (settings.executor.simulated or _on_cuda(settings)):
+        topology = topology_of(settings, profile, processes)
+        notes += core_notes(settings, profile, topology, processes, otherwise=usable_cores())
     return PlannedPartition(cuts, seconds, replicas), notes
 
 
@@ -162,32 +162,13 @@ def update_seconds_per_byte(settings: Settings, profile: Profile) -> float:
 
 
 def stored_cuts(settings: Settings, resume: Path) -> PlannedPartition | None:
-    """The cuts that the resumed checkpoint was trained with; None if the run asks for other cuts.
-
-    A checkpoint of an earlier version has no cuts. They are in the plan of its run then; None if the run is not there.
-
-    Raises:
-        ConfigError: the plan of that run cannot be read.
-    """
+    """The cuts that the resumed checkpoint was trained with; None if none were planned, or others are asked for."""
     changes = changes_since(load_config(resume), settings)
     if any(each.changes_weights and each.setting.partition(".")[0] in _DECIDING for each in changes):
         return None
     progress = load_progress(resume)
-    if stages := progress.get("planned_stages"):
-        return _planned(stages, progress.get("replicas"))
-    if (run := home_of(resume)) is None:
-        return None
-    path = run.plan
-    try:
-        plan: dict[str, Any] = strict_json.read(path)
-        if plan["rule"] != AUTO:
-            return None
-        return _planned(plan["stages"], plan.get("replicas"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"resume={settings.resume}: the cuts of partition=auto are in {path}, which cannot be read; "
-            "partition=explicit takes them from you"
-        ) from error
+    stages = progress.get("planned_stages")
+    return _planned(stages, progress.get("replicas")) if stages else None
 
 
 def _as_words(cuts: PlannedPartition) -> str:
@@ -301,11 +282,3 @@ def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: lis
         f"partition=auto: {stages}{where}, by {origin}: {full:.2f} ms per minibatch in a full pipeline, {alone:.2f} ms "
         "on one device"
     )
-
-
-def _sharing(settings: Settings, profile: Profile, processes: int) -> list[str]:
-    """A note if there will be more processes than cores: the plan's assumption, and the setting that changes it."""
-    if settings.executor.simulated or _on_cuda(settings):
-        return []
-    topology = topology_of(settings, profile, processes)
-    return core_notes(settings, profile, topology, processes, otherwise=usable_cores())

@@ -1,6 +1,5 @@
 import json
 import re
-from dataclasses import replace
 
 import pytest
 from support.small_model import build as small_model
@@ -244,11 +243,9 @@ def stages_from(*firsts):
     return [{"first": first, "estimated_seconds": 1.0} for first in firsts]
 
 
-def planned(tmp_path, rule="auto", **plan):
-    """A checkpoint of a run with this plan, which does not hold it."""
-    run = RunDirectory(tmp_path)
-    run.plan.write_text(json.dumps({"rule": rule, **plan}))
-    return with_progress(run.checkpoint(6))
+def planned(tmp_path, stages, replicas=None):
+    """A checkpoint that has these planned cuts."""
+    return with_progress(RunDirectory(tmp_path).checkpoint(6), planned_stages=stages, replicas=replicas)
 
 
 def with_progress(folder, **progress):
@@ -260,7 +257,7 @@ def with_progress(folder, **progress):
 
 def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored, changed):
     stages = [{"first": 0, "estimated_seconds": 1.0}, {"first": 5, "estimated_seconds": 2.0}]
-    resume, run = planned(tmp_path, stages=stages), chosen(stored, 2)
+    resume, run = planned(tmp_path, stages), chosen(stored, 2)
     kept = auto_partition.stored_cuts(run, resume)
     assert (kept.boundaries, kept.seconds, kept.replicas) == ([5], [1.0, 2.0], (1, 1))
     changed[:] = ["partition.stages"]
@@ -271,30 +268,19 @@ def test_resumed_run_keeps_cuts_unless_their_causes_changed(tmp_path, stored, ch
 
 @pytest.mark.usefixtures("changed")
 def test_a_run_that_goes_on_keeps_the_replicas_that_were_planned(tmp_path, stored):
-    resume = planned(tmp_path, replicas=[2, 1], stages=stages_from(0, 5))
+    resume = planned(tmp_path, stages_from(0, 5), [2, 1])
     assert auto_partition.stored_cuts(chosen(stored), resume).replicas == (2, 1)
 
 
 @pytest.mark.usefixtures("changed")
-def test_cuts_of_other_rule_stay_and_lost_plan_is_reported(tmp_path, stored):
-    run, resume = chosen(stored, 2), planned(tmp_path, rule="even", stages=[])
-    assert auto_partition.stored_cuts(run, resume) is None
-    planned(tmp_path)
-    with pytest.raises(ConfigError, match=r"plan\.json, which cannot be read"):
-        auto_partition.stored_cuts(replace(run, resume="auto"), resume)
-
-
-@pytest.mark.usefixtures("changed")
-def test_cuts_are_planned_again_for_a_checkpoint_that_has_left_its_run(tmp_path, stored):
-    resume = planned(tmp_path, stages=stages_from(0, 5))
-    moved = with_progress(tmp_path / "saved" / resume.name)
-    run = replace(chosen(stored, 2), resume=str(moved))
+def test_run_that_goes_on_from_planned_cuts_measures_nothing(tmp_path, stored):
+    run, resume = chosen(stored, 2), planned(tmp_path, stages_from(0, 5))
     data = build_data(run)
     chain = build_model(run, data.dataset)
-    for folder, note in ((resume, f"partition=auto: keeps the cuts of {resume}"), (moved, f"resume={moved}: ")):
-        unplanned = Unplanned(run, chain, data, no_passes, shares_weights=True, resume=folder)
-        _, notes = auto_partition.plan_cuts(AutoPartition(2), unplanned)
-        assert notes[-1].startswith(note)
+    unplanned = Unplanned(run, chain, data, no_passes, shares_weights=True, resume=resume)
+    cuts, notes = auto_partition.plan_cuts(AutoPartition(2), unplanned)
+    assert (cuts.boundaries, notes) == ([5], [f"partition=auto: keeps the cuts of {resume}"])
+    assert auto_partition.stored_cuts(run, with_progress(tmp_path / "other")) is None
 
 
 @pytest.mark.usefixtures("changed")
@@ -302,19 +288,10 @@ def test_outer_launcher_is_told_the_cuts_of_the_checkpoint(tmp_path, stored, mon
     monkeypatch.setenv("RANK", "0")
     run = chosen(stored, 2)
     for replicas, words in ((None, r"partition\.boundaries=\[5\]$"), ([2, 1], r"=\[5\] partition\.replicas=\[2, 1\]$")):
-        resume = planned(tmp_path, stages=stages_from(0, 5), replicas=replicas)
+        resume = planned(tmp_path, stages_from(0, 5), replicas)
         unplanned = Unplanned(run, None, None, no_passes, shares_weights=True, resume=resume)
         with pytest.raises(ConfigError, match=f"{resume} are partition=explicit partition.stages=2 .*{words}"):
             auto_partition.plan_cuts(AutoPartition(2), unplanned)
-
-
-@pytest.mark.usefixtures("changed")
-def test_cuts_of_the_checkpoint_count_whatever_the_plan_of_its_run_says(tmp_path, stored):
-    resume = planned(tmp_path, stages=stages_from(0, 3, 5))  # of a run that ended before its first checkpoint
-    for folder in (resume, tmp_path / "saved" / resume.name):
-        with_progress(folder, planned_stages=stages_from(0, 5), replicas=[2, 1])
-        kept = auto_partition.stored_cuts(chosen(stored), folder)
-        assert (kept.boundaries, kept.seconds, kept.replicas) == ([5], [1.0, 1.0], (2, 1))
 
 
 def test_checkpoint_holds_planned_cuts(tmp_path, stored):
