@@ -65,8 +65,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--minutes {options.minutes:g}: must be above 0")
     check_writable(f"-o {options.output or 'comparison'}", options.output or Path("comparison"))
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.reporting.comparison.compare import compare
-    from pipetrain.reporting.comparison.request import Request
+    from pipetrain.reporting.comparison.compare import Request, compare
     from pipetrain.reporting.comparison.results import FILES
     from pipetrain.reporting.sweep import sweep_tables
     from pipetrain.reporting.sweep.comparison import target_of

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -11,9 +12,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.processes import usable_cores
 from pipetrain.reporting.comparison.contenders import METRIC, Contender, contenders_of
 from pipetrain.reporting.comparison.progress import Progress, outlook
-from pipetrain.reporting.comparison.request import Request
 from pipetrain.reporting.comparison.results import Comparison, Outcome
 from pipetrain.reporting.comparison.runs import FAILED, PlannedRun, Runs
 from pipetrain.reporting.comparison.tuning import Candidate, Search, search
@@ -24,6 +25,36 @@ from pipetrain.runner.tracking.files import new_folder
 from pipetrain.runner.tracking.run_lock import locked
 
 _FIRST_TUNING_SEED = 1000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a comparison.
+
+    Attributes:
+        target: the metric, or `train_loss`, and its value whose steps are compared; None: the training loss that the
+            baseline has after 70 % of its steps.
+        baseline: the method that slowdowns are relative to; None: the first one.
+        tune: settings to tune and their values, such as `optimizer.lr=0.01,0.03`; the learning rate always is.
+        seeds: number of reported seeds, from 0 on.
+        tuning_seeds: number of seeds of each trial, from 1000 on.
+        minutes: after which runs are stopped; none is started that would end later, as far as is known; None: no limit.
+        jobs: number of runs at a time; None: the number of cores divided by the threads of a run.
+        began_s: moment, by `time.monotonic`, from which the minutes count.
+    """
+
+    target: tuple[str, float] | None = None
+    baseline: str | None = None
+    tune: Sequence[str] = ()
+    seeds: int = 5
+    tuning_seeds: int = 2
+    minutes: float | None = None
+    jobs: int | None = None
+    began_s: float = field(default_factory=time.monotonic)
+
+    def jobs_for(self, contenders: Sequence[Contender]) -> int:
+        """Number of runs at a time."""
+        return self.jobs or max(1, usable_cores() // max(each.cores for each in contenders))
 
 
 def compare(
@@ -47,8 +78,8 @@ def compare(
         contenders = _contenders(words, request, config_dir)
     end_s = math.inf if request.minutes is None else request.began_s + 60 * request.minutes
     folder = new_folder(Path("comparison")) if output is None else output
-    with locked(folder):
-        work = _Work(contenders, Runs(folder / "runs", request.jobs_for(contenders), end_s), request)
+    with locked(folder), closing(Progress()) as progress:
+        work = _Work(contenders, Runs(folder / "runs", request.jobs_for(contenders), end_s), request, progress)
         try:
             work.carry_out()
         except KeyboardInterrupt:
@@ -87,10 +118,6 @@ class _Work:
 
     def carry_out(self) -> None:
         """Tunes all contenders, then runs one seed of each after the other, as far as the time allows."""
-        with closing(self.progress):
-            self._tune_and_run()
-
-    def _tune_and_run(self) -> None:
         while trials := [run for each in self.contenders for run in self._trials(each, self._search(each).missing)]:
             if not self._carried_out("tuning", trials):
                 return

@@ -43,7 +43,6 @@ _NO_RESULTS = ("topology", "planner", "log", "launch", "checkpoint", "sweep", "p
 """Settings that leave results as they are, but for those of `_key`."""
 _PREFLIGHT = RunDirectory(Path("comparison-preflight"))
 """No file of it is read or written."""
-_UNKNOWN = Costs()
 _START_S = 3.0
 """Seconds in which a run starts and ends."""
 _OPERATION_S = 0.0005
@@ -75,7 +74,7 @@ class Contender:
     steps: int
     estimated_s: float
     cores: int
-    costs: Costs = _UNKNOWN
+    costs: Costs = field(default_factory=Costs)
     named: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -3,17 +3,20 @@
 import sys
 import time
 from itertools import product
+from typing import TYPE_CHECKING
 
 from pipetrain.reporting.comparison.contenders import RATE, Contender
-from pipetrain.reporting.comparison.request import Request
 from pipetrain.runner.terminal.text_table import counted
 from pipetrain.runner.tracking.progress import counting
+
+if TYPE_CHECKING:
+    from pipetrain.reporting.comparison.compare import Request
 
 _LINE_SECONDS = 30.0
 """Seconds between lines if there is no terminal."""
 
 
-def outlook(first: Contender, count: int, request: Request) -> list[str]:
+def outlook(first: Contender, count: int, request: "Request") -> list[str]:
     """Lines on what a comparison will do, and about how long it will take if no run has ended yet.
 
     Args:

@@ -125,7 +125,9 @@ class Runs:
                     self._start_in_time(waiting.popleft())
                 show()
                 for sentinel in wait([*self._running], _TICK_SECONDS) if self._running else ():
-                    self._end_of(self._running.pop(sentinel))
+                    planned, process, _ = self._running.pop(sentinel)
+                    process.join()
+                    self._end(planned, self._left_by(planned, process.exitcode))
                     missing -= 1
                 if time.monotonic() >= self._end_s:
                     self._stop()
@@ -193,21 +195,17 @@ class Runs:
         if run.numbers.get("steps"):
             self._step_s[planned.contender.key] = run.numbers["wall_s"] / run.numbers["steps"]
 
-    def _end_of(self, running: _Running) -> None:
-        running.process.join()
-        self._end(running.planned, self._left_by(running.planned, running.process.exitcode))
-
     def _stop(self) -> None:
         """Ends the processes, and removes what those wrote that have no result."""
-        for running in self._running.values():
-            running.process.terminate()
-        for sentinel, running in self._running.items():
+        for _, process, _ in self._running.values():
+            process.terminate()
+        for sentinel, (planned, process, _) in self._running.items():
             if not wait([sentinel], _STOP_SECONDS):
-                running.process.kill()
-            running.process.join()
-            if self._left_by(running.planned, running.process.exitcode).status == FAILED:
-                shutil.rmtree(self._folder / running.planned.name, ignore_errors=True)
-                self._output(running.planned).unlink(missing_ok=True)
+                process.kill()
+            process.join()
+            if (run := self._left_by(planned, process.exitcode)).status == FAILED:
+                shutil.rmtree(run.path, ignore_errors=True)
+                self._output(planned).unlink(missing_ok=True)
         self._running.clear()
 
 

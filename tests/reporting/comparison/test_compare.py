@@ -5,10 +5,9 @@ from itertools import groupby
 import pytest
 from support.made_up_runs import DIVERGED, FAILED, MadeUpRuns, contender, contenders, falling
 
-from pipetrain.reporting.comparison.compare import _Work
+from pipetrain.reporting.comparison.compare import Request, _Work
 from pipetrain.reporting.comparison.contenders import distinguished
 from pipetrain.reporting.comparison.progress import Progress
-from pipetrain.reporting.comparison.request import Request
 from pipetrain.reporting.comparison.results import Comparison
 from pipetrain.reporting.comparison.tuning import Grid
 

@@ -6,8 +6,8 @@ import pytest
 from support.made_up_runs import contender
 
 from pipetrain.reporting.comparison import progress
+from pipetrain.reporting.comparison.compare import Request
 from pipetrain.reporting.comparison.progress import Progress, duration, outlook
-from pipetrain.reporting.comparison.request import Request
 from pipetrain.reporting.comparison.tuning import Grid
 
 
