@@ -52,6 +52,17 @@ class PipelinePlan:
         return sum(stage.replicas for stage in self.stages)
 
     @property
+    def cut(self) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+        """The layers of each stage, and its replicas."""
+        layers, replicas = zip(*((stage.layers, stage.replicas) for stage in self.stages), strict=True)
+        return layers, replicas
+
+    @property
+    def memory_bytes(self) -> list[int]:
+        """The peak of a device of each stage."""
+        return [stage.memory_bytes for stage in self.stages]
+
+    @property
     def placement(self) -> Placement | None:
         """The stages of each process, if some have several."""
         of = [stage.process for stage in self.stages]
@@ -71,11 +82,10 @@ class PipelinePlan:
 
     def to_json(self) -> dict[str, Any]:
         """The content of plan.json."""
-        parallel = self.data_parallel_time_s
         return {
             "time_per_minibatch_s": self.time_per_minibatch_s,
             "single_device_time_s": self.single_device_time_s,
-            **({} if parallel is None else {"data_parallel_time_s": parallel}),
+            "data_parallel_time_s": self.data_parallel_time_s,
             "replicas": self.replicas,
             "minibatches_in_flight": self.in_flight,
             "stages": [

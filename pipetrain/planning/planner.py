@@ -8,15 +8,16 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.memory import MemoryModel, StagePlace, with_states
+from pipetrain.planning.costs.prediction import Prediction, predicted_stages
 from pipetrain.planning.costs.stage_costs import CostModel
-from pipetrain.planning.costs.topology import Device, DeviceRow, Topology, check_parts, topology_of
+from pipetrain.planning.costs.topology import Device, Topology, check_parts, topology_of
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planning.profile.antichains import AntichainStates
 from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.search.bottleneck import StageCandidate
 from pipetrain.planning.search.flat import FlatSearch, even_rows
 from pipetrain.planning.search.hierarchical import HierarchicalSearch
-from pipetrain.planning.search.placed import PlacedSearch, stage_seconds
+from pipetrain.planning.search.placed import PlacedSearch, link_seconds, stage_seconds
 from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.config.settings import Settings
 
@@ -26,6 +27,9 @@ _QUICK = 5000
 _ROUNDING = 1e-9
 _MOST_WORK = 2.3e9
 """Comparisons that take some seconds."""
+_REMEDIES = (
+    "train.recompute=true, a smaller train.batch_size, a method with fewer weight versions or more devices may help"
+)
 
 
 @dataclass(frozen=True)
@@ -100,11 +104,7 @@ class Planner:
                 f"and finds no plan that fits; topology.devices={devices} without topology.workers finds one that "
                 f"takes {needed}"
             )
-        return (
-            f"{setting}: no plan fits; the one that needs least takes {needed} on its fullest device; "
-            "train.recompute=true, a smaller train.batch_size, a method with fewer weight versions or more devices "
-            "may help"
-        )
+        return f"{setting}: no plan fits; the one that needs least takes {needed} on its fullest device; {_REMEDIES}"
 
     @property
     def _memory_limits(self) -> list[float]:
@@ -126,9 +126,23 @@ class Planner:
 
     def fits(self, plan: PipelinePlan) -> bool:
         """True if each device can hold its stage."""
-        counts = tuple(stage.replicas for stage in plan.stages)
-        rooms = DeviceRow(self.topology, counts, plan.placement).memory_bytes
-        return all(stage.memory_bytes <= room for stage, room in zip(plan.stages, rooms, strict=True))
+        return self._cut(plan).row.fits(plan.memory_bytes)
+
+    def seen(self, plan: PipelinePlan) -> Prediction:
+        """What a plan says of its pipeline, in the form of a prediction."""
+        cut, period, busy = self._cut(plan), plan.time_per_minibatch_s, [stage.time_s for stage in plan.stages]
+        busy = busy if plan.placement is None else plan.placement.sums(busy)
+        idle = [max(0.0, 1 - each / period) for each in busy]
+        none = [0.0] * len(busy)
+        work = zip(cut.forward_s, none, cut.backward_s, none, cut.reading_s, strict=True)
+        stages = predicted_stages(cut, work, zip(idle, idle, plan.memory_bytes, none, cut.devices, strict=True))
+        links = tuple(seconds / period for seconds in link_seconds(cut))
+        cores = tuple(s / period for s in [cut.cores_s(self.memory.microbatches)] if s)
+        size, several = self.profile.batch_size, plan.placement is not None
+        return Prediction(stages, period, size, links, cut.total_sent_bytes, cores, several)
+
+    def _cut(self, plan: PipelinePlan) -> CutProfile:
+        return CutProfile(self.profile, *plan.cut, self.topology, plan.placement)
 
     @cached_property
     def _states(self) -> AntichainStates:
@@ -156,8 +170,7 @@ class Planner:
         if excess := search.excess(cut):
             raise ConfigError(
                 f"topology.memory_gigabytes={self._limits}: no plan found fits; the smallest one found takes "
-                f"{1 + excess:.3g} times the memory of its fullest device; train.recompute=true, a smaller "
-                "train.batch_size, a method with fewer weight versions or more devices may help"
+                f"{1 + excess:.3g} times the memory of its fullest device; {_REMEDIES}"
             )
         rows = zip(cut.stages, cut.replicas, stage_seconds(cut), peaks, cut.devices, strict=True)
         return self._with_baselines(tuple(PlannedStage(*row) for row in rows), search.period(cut))

@@ -2,10 +2,11 @@
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipetrain.engine.errors import ExitCode
 from pipetrain.runner.terminal.arguments import Subparsers, add_settings_parser
@@ -13,6 +14,7 @@ from pipetrain.runner.terminal.output_folder import check_writable
 
 if TYPE_CHECKING:
     from pipetrain.planning.profile.profile import Profile
+    from pipetrain.planning.tables.prediction_tables import Case
     from pipetrain.runner.config.settings import Settings
 
 _DESCRIPTION = """\
@@ -33,9 +35,6 @@ For example: pipetrain plan model=resnet56 method=gpipe,pipedream,pipeoptim part
 _OF_ANY_STAGES = ("partition.replicas", "partition.scale_lr")
 """Settings of `partition` that do not say which stages there are."""
 
-Found = tuple[dict[str, Any], Callable[[Path], str | None]]
-"""The content of plan.json, and what draws plan.png and returns a line on what it leaves out."""
-
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `plan`."""
@@ -55,6 +54,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: a setting cannot work, no plan fits into the devices' memory, or a pipeline cannot be predicted.
     """
+    from pipetrain.planning.tables import prediction_figure
+    from pipetrain.planning.tables.prediction_tables import comparison_table, fastest_of, stage_table, to_json
     from pipetrain.runner.config.composition import combinations, overrides_of, with_choices_of
     from pipetrain.runner.tracking.files import new_folder, write_whole
 
@@ -63,43 +64,43 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     words = with_choices_of(options.config_dir, options.words)
     names = [str(each.key_or_group) for each in overrides_of(words)]
     given = any(name.split(".")[0] == "partition" and name not in _OF_ANY_STAGES for name in names)
-    several = len(list(islice(combinations(words), 2))) > 1
-    content, draw = _predicted(words, searched=not given) if given or several else _best(words)
+    if given or len(list(islice(combinations(words), 2))) > 1:
+        from pipetrain.planning.profiling.sweep import cases  # with torch, which takes seconds to import
+
+        every, left_out = cases(words, searched=not given)
+        best, drawn = fastest_of(every), every
+    else:
+        every, left_out = list(_found(words)), []
+        best, drawn = every[-1], every[-1:]
+    print(*comparison_table(every), *left_out, sep="\n")
+    if len(drawn) == 1:
+        print("", *stage_table(best.prediction), sep="\n")
     folder = output or new_folder(Path("plan"))
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "plan.json", json.dumps(content, indent=1) + "\n")
-    print(*filter(None, [draw(folder / "plan.png"), f"written to {folder}: plan.json, plan.png"]), sep="\n")
+    write_whole(folder / "plan.json", json.dumps(to_json(every, best.plan), indent=1) + "\n")
+    not_drawn = prediction_figure.draw(folder / "plan.png", drawn)
+    print(*filter(None, [f"written to {folder}: plan.json, plan.png", not_drawn]), sep="\n")
     return ExitCode.COMPLETED
 
 
-def _predicted(words: Sequence[str], *, searched: bool) -> Found:
-    # with torch, which takes seconds to import
-    from pipetrain.planning.tables import prediction_figure
-    from pipetrain.planning.tables.prediction_tables import cases, comparison_table, stage_table, to_json
-
-    every, left_out = cases(words, searched=searched)
-    print(*comparison_table(every), *left_out, sep="\n")
-    if len(every) == 1:
-        print("", *stage_table(every[0].prediction), sep="\n")
-    return to_json(every), lambda path: prediction_figure.draw(path, every)
-
-
-def _best(words: Sequence[str]) -> Found:
+def _found(words: Sequence[str]) -> Iterator["Case"]:
+    """The best plan, after those that it is compared with. Needs no torch if the profile is in a file."""
     from pipetrain.planning.costs.topology import core_notes
     from pipetrain.planning.planner import Planner
-    from pipetrain.planning.tables.plan_comparison import ComparedPlan, Comparison, draw_comparison
+    from pipetrain.planning.tables.prediction_tables import Case, milliseconds
     from pipetrain.runner.config.composition import composed
 
     settings = composed(words)
     profile = chosen_profile(settings)
-    planner = Planner.of(profile, settings)
+    planner = Planner.of(replace(profile, batch_size=profile.batch_size or settings.train.batch_size), settings)
+    devices = planner.topology.num_devices
+    alone = f"one device takes {milliseconds(profile.single_device_s)} ms for a minibatch"
+    notes = [alone, *profile.notes, *core_notes(settings, profile, planner.topology, devices)]
     plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
-    rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
-    notes = [*profile.notes, *core_notes(settings, profile, planner.topology, planner.topology.num_devices)]
-    batch_size = profile.batch_size or settings.train.batch_size
-    comparison = Comparison(profile, planner.topology, rows, batch_size, notes)
-    print(*comparison.lines(), sep="\n")
-    return comparison.best.to_json(), lambda path: draw_comparison(path, comparison)
+    for name, plan in plans.items():
+        if plan is not None:
+            chosen = {"plan": name, "D": str(len(plan.stages)), "replicas": plan.replicas}
+            yield Case(chosen, planner.seen(plan), plan, notes, planner.fits(plan))
 
 
 def chosen_profile(settings: "Settings") -> "Profile":

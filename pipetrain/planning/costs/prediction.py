@@ -1,7 +1,8 @@
 """Prediction of a pipeline's time, idle shares and traffic from its operation lists and a profile."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipetrain.engine.program.pipeline_graph import SteadyPipeline
 from pipetrain.engine.program.steady_state import steady_state
@@ -123,22 +124,34 @@ def predict(cut: CutProfile, pipeline: SteadyPipeline, memory: Sequence[int | No
     backward_s, split = cut.split_backward_s(split=any(times.weight_gradient))
     took = zip(cut.forward_s, recompute_s, backward_s, times.update, cut.reading_s, strict=True)
     seen = zip(steady.idle, steady.waiting, memory, split, cut.devices, strict=True)
-    labels = [layer.label for layer in cut.profile.layers]
-    stages = [
-        PredictedStage((labels[layers[0]], labels[layers[-1]]), len(layers), replicas, *seconds, *shares)
-        for layers, replicas, seconds, shares in zip(cut.stages, cut.replicas, took, seen, strict=True)
-    ]
     sent = zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)
     # the links on which messages pass at a time between m and k replicas
     wide = [min(pair) for pair in zip(cut.replicas, cut.replicas[1:], strict=False)]
     return Prediction(
-        stages=tuple(stages),
+        stages=predicted_stages(cut, took, seen),
         time_per_minibatch_s=steady.period,
         batch_size=cut.profile.batch_size,
         link_busy=tuple(size / speed / steady.period / n for (size, speed), n in zip(sent, wide, strict=True)),
         sent_bytes=cut.total_sent_bytes,
         cores_busy=steady.cores_busy,
         several=cut.placement is not None,
+    )
+
+
+def predicted_stages(
+    cut: CutProfile, took: Iterable[Sequence[Any]], seen: Iterable[Sequence[Any]]
+) -> tuple[PredictedStage, ...]:
+    """The stages of a prediction.
+
+    Args:
+        cut: the stages.
+        took: seconds of the forward, recomputation, backward, update and reading of each.
+        seen: further fields of each, from `idle` on.
+    """
+    labels = [layer.label for layer in cut.profile.layers]
+    return tuple(
+        PredictedStage((labels[layers[0]], labels[layers[-1]]), len(layers), replicas, *seconds, *others)
+        for layers, replicas, seconds, others in zip(cut.stages, cut.replicas, took, seen, strict=True)
     )
 
 

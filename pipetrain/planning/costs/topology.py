@@ -112,6 +112,10 @@ class DeviceRow:
         """Memory of the smallest device of each stage; infinite if it is not limited."""
         return [min(device.memory_bytes or inf for device in devices) for devices in self.devices]
 
+    def fits(self, memory_bytes: Sequence[float]) -> bool:
+        """True if a device of each stage can hold so much."""
+        return all(size <= room for size, room in zip(memory_bytes, self.memory_bytes, strict=True))
+
     @cached_property
     def link_bytes_per_s(self) -> list[float]:
         """Bytes/s of the link after each stage but the last, between the devices farthest from each other.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules, common_placement
@@ -73,7 +73,7 @@ class ProfiledRun:
             profile = read_profile(Path(settings.profile))
         if searched:
             profile = profile or profile_of(settings)
-            stages, replicas = _layers_and_replicas(Planner.of(profile, settings).best())
+            stages, replicas = Planner.of(profile, settings).best().cut
         elif profile is None:
             built = plan_run(settings)
             if built.plan.finegrained:
@@ -112,16 +112,10 @@ class ProfiledRun:
 
     def plan(self, prediction: Prediction) -> PipelinePlan:
         """The pipeline of a prediction, as `partition=file` takes it."""
-        seen = zip(self.cut.stages, prediction.stages, strict=True)
+        processes = [stage.process if prediction.several else None for stage in prediction.stages]
         stages = (
-            PlannedStage(
-                layers,
-                stage.replicas,
-                sum(stage.work_s.values()) / stage.replicas,
-                stage.memory_bytes or 0,
-                stage.process if prediction.several else None,
-            )
-            for layers, stage in seen
+            PlannedStage(layers, each.replicas, sum(each.work_s.values()) / each.replicas, each.memory_bytes or 0, p)
+            for layers, each, p in zip(self.cut.stages, prediction.stages, processes, strict=True)
         )
         profile, period = self.cut.profile, prediction.time_per_minibatch_s
         labels = tuple(layer.label for layer in profile.layers)
@@ -174,43 +168,6 @@ class ProfiledRun:
         return [(range(rules.num_stages), 0.0)] if depends and rules.decides_updates_together else []
 
 
-class PhaseCosts(NamedTuple):
-    """Predicted costs of the phases of a run.
-
-    Attributes:
-        step_s: seconds of a step in each phase; () if the pipeline cannot be predicted.
-        memory_bytes: of a device of each stage in each phase; None where unknown.
-        fits: True if every stage fits into the memory that the settings give its devices.
-        notes: on the prediction; of a pipeline that cannot be predicted, why.
-    """
-
-    step_s: tuple[float, ...] = ()
-    memory_bytes: tuple[int | None, ...] = ()
-    fits: bool = True
-    notes: tuple[str, ...] = ()
-
-
-def phase_costs(settings: Settings) -> PhaseCosts:
-    """The predicted costs of a run.
-
-    Raises:
-        ConfigError: the topology is wrong, or the profile is of another model or batch size.
-    """
-    try:
-        run = ProfiledRun.of(settings, of_model=True)
-        predictions = [prediction for _, prediction in run.predictions()]
-    except UnpredictableError as error:
-        return PhaseCosts(notes=(f"not predicted: {error}",))
-    sizes = tuple(stage.memory_bytes for each in predictions for stage in each.stages)
-    limits = run.cut.row.memory_bytes * len(predictions)
-    return PhaseCosts(
-        step_s=tuple(each.time_per_minibatch_s for each in predictions),
-        memory_bytes=sizes,
-        fits=all(size is None or size <= limit for size, limit in zip(sizes, limits, strict=True)),
-        notes=tuple(run.notes()),
-    )
-
-
 def _laid_out(settings: Settings, rule: Any, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """The layers of each stage, and its replicas, by partition.replicas or a plan."""
     if isinstance(rule, FineGrained):
@@ -219,15 +176,10 @@ def _laid_out(settings: Settings, rule: Any, profile: Profile) -> tuple[tuple[tu
         raise ConfigError(f"{rule.where}: a plan for another model than the profile's")
     if isinstance(rule, AutoPartition | PartitionFromPlan):
         plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else rule.plan
-        stages, planned = _layers_and_replicas(plan)
+        stages, planned = plan.cut
         return stages, settings.replicas.counts or planned
     stages = stages_of_profile(rule, profile, shares_weights=not MemoryModel.of(settings).flows)
     return stages, settings.replicas.counts or (1,) * len(stages)
-
-
-def _layers_and_replicas(plan: PipelinePlan) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    stages, replicas = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
-    return stages, replicas
 
 
 def _checked_topology(settings: Settings, profile: Profile, needed: int) -> Topology:

@@ -58,7 +58,7 @@ class PlacedSearch:
         """
         if not all(isinstance(each.schedule, ListSchedule) for each in self.memory.phases):
             cores_s = cut.cores_s(self.memory.microbatches)
-            return max(max(self.placement.sums(stage_seconds(cut))), *_link_seconds(cut), cores_s)
+            return max(max(self.placement.sums(stage_seconds(cut))), *link_seconds(cut), cores_s)
         periods = []
         for rules in self._rules:
             N, D = rules.num_microbatches, rules.num_stages
@@ -117,6 +117,7 @@ def stage_seconds(cut: CutProfile) -> list[float]:
     return [sum(each) for each in zip(cut.forward_s, cut.backward_s, cut.reading_s, strict=True)]
 
 
-def _link_seconds(cut: CutProfile) -> list[float]:
+def link_seconds(cut: CutProfile) -> list[float]:
+    """Seconds in which the activations of a minibatch and their gradients pass each link."""
     links = zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)
     return [2 * size / speed for size, speed in links]

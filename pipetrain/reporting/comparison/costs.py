@@ -42,9 +42,12 @@ def predicted_costs(settings: Settings, job: Job) -> Costs:
     """
     if find_spec("pipetrain.planning") is None:
         return Costs(notes=("not predicted: pipetrain is installed without its planner",))
-    predicted = import_module("pipetrain.planning.profiling.predict").phase_costs(settings)
-    if not predicted.step_s:
-        return Costs(notes=predicted.notes)
-    step_s = tuple(zip(job.timetable.phase_ends, predicted.step_s, strict=True))
-    largest = max((size for size in predicted.memory_bytes if size is not None), default=None)
-    return Costs(step_s, largest, predicted.notes, predicted.fits)
+    planning = import_module("pipetrain.planning.profiling.predict")
+    try:
+        run = planning.ProfiledRun.of(settings, of_model=True)
+        plans = [run.plan(prediction) for _, prediction in run.predictions()]
+    except planning.UnpredictableError as error:
+        return Costs(notes=(f"not predicted: {error}",))
+    step_s = tuple(zip(job.timetable.phase_ends, (plan.time_per_minibatch_s for plan in plans), strict=True))
+    fits = all(run.cut.row.fits(plan.memory_bytes) for plan in plans)
+    return Costs(step_s, max(max(plan.memory_bytes) for plan in plans), tuple(run.notes()), fits)
