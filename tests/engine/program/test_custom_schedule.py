@@ -49,32 +49,26 @@ def test_a_right_schedule_passes():
 
 
 WRONG_LISTS = {
-    "its lists for D=3, N=1, M=1 cannot run: stage 1, operation 1: B0.0 comes before its forward": (
+    "stage 1, operation 1: B0.0 comes before": (
         lambda _self, r, *rest: USUAL.operations(r, *rest)[:: -1 if r == 1 else 1]
     ),
-    "its lists for D=3, N=1, M=2 cannot run: the operation lists deadlock: stage 0 at B0.0, stage 1": (
+    "D=3, N=1, M=2 cannot run: the operation lists deadlock: stage 0 at B0.0": (
         lambda _self, r, D, *rest: USUAL.operations(D - 1 - r, D, *rest)
     ),
-    "stage 2, operation 1: F1.0 starts 1 updates before its own, but delay(2, 3, 1) returned 0": (
+    "stage 2, operation 1: F1.0 starts 1 updates before": (
         lambda _self, r, D, *rest: USUAL.operations(r, D + 1, *rest)
     ),
-    "stage 0, operation 3: B1.0 starts after 0 updates; U0 must come first": late_update,
-    "its lists for D=3, N=1, M=1 cannot run: stage 0: B0.0 is missing from its list": (
-        lambda _self, r, D, N, M: USUAL.operations(r, D, N, M - 1)
-    ),
-    "operations(0, 3, 1, 1) returned generator; must be a list of": endless,
-    "operations(0, 3, 1, 1) has 'F0.0' at 0; must be a list of pipetrain.Operation": (
-        lambda _self, *place: [str(op) for op in USUAL.operations(*place)]
-    ),
+    "operation 3: B1.0 starts after 0 updates; U0 ": late_update,
+    "stage 0: B0.0 is missing": (lambda _self, r, D, N, M: USUAL.operations(r, D, N, M - 1)),
+    "operations(0, 3, 1, 1) returned generator": endless,
+    "operations(0, 3, 1, 1) has 'F0.0' at 0": (lambda _self, *place: [str(op) for op in USUAL.operations(*place)]),
     "operations(0, 3, 1, 1) returned NoneType": lambda *_place: None,
     "operations(0, 3, 1, 1) raised KeyError: 0 (": lambda _self, r, *_place: {}[r],
 }
 WRONG = {
     **{message: {"operations": operations} for message, operations in WRONG_LISTS.items()},
-    "in_flight(0, 3, 1) returned 1.5; must be a whole number of at least 1": {"in_flight": lambda *_place: 1.5},
-    "stage 0, operation 1: F1.0 starts 1 updates before its own, but delay(0, 3, 1) returned 0": {
-        "delay": lambda *_place: 0
-    },
+    "in_flight(0, 3, 1) returned 1.5": {"in_flight": lambda *_place: 1.5},
+    "stage 0, operation 1: F1.0 starts 1 updates before": {"delay": lambda *_place: 0},
     "partition.stages: two stages are needed": {"check": refuses},
     "pipetrain.ListSchedule": {
         "base": Schedule, "name": "listless", "family": Family.CONTINUOUS, "delay": lambda *_place: 0,
@@ -133,10 +127,10 @@ def reversed_order(_self, *place):
 @pytest.mark.parametrize(
     ("order", "message"),
     {
-        shorter: "process 0: its order has 4 operations of stage 0, whose list has 5",
-        of_another: "order(0, 4, 2, 1) has the stages {1, 3}; those of the process are (0, 2)",
-        no_order: "order(0, 4, 2, 1) returned NoneType; must be a list of the stages (0, 2)",
-        early_update: "order of process 0: B0.0 of stage 0 lies between updates of its stages",
+        shorter: "process 0: its order has 4 operations of stage 0",
+        of_another: "order(0, 4, 2, 1) has the stages {1, 3}",
+        no_order: "order(0, 4, 2, 1) returned NoneType",
+        early_update: "order of process 0: B0.0 of stage 0",
         reversed_order: "the operation lists deadlock: stage 2 at F0.0, stage 3 at F0.0",
     }.items(),
 )

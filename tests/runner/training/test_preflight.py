@@ -53,7 +53,8 @@ def test_prepared_run_keeps_no_weight(tmp_path):
 def test_tied_weights_are_cut_under_synchronous_method(tmp_path):
     even = {**EVEN, "stages": 4}
     found = prepared(tmp_path, "gpipe", model=TIED, partition=even, train={"microbatches": 2})
-    assert found.notes == ["encoder.linear.weight is in stages 0 and 3, which sum its gradients before each update"]
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("encoder.linear.weight is in stages 0 and 3")
     assert found.plan.to_json()["parameters"] == 12 * 65 + 4 * 12 * 13 + 65 * 4
 
 
@@ -65,19 +66,16 @@ def test_tied_weights_stay_together_under_asynchronous_method(tmp_path):
 
 def test_untied_weights_may_be_anywhere_and_are_named(tmp_path):
     found = prepared(tmp_path, model={**TIED, "untie": True}, partition={**EVEN, "stages": 4})
-    expected = "decoder.weight is a weight of its own beside encoder.linear.weight"
-    assert found.notes[0] == f"model.untie=true: {expected}"
+    assert re.match(r"model.untie=true: decoder.weight .* encoder.linear.weight$", found.notes[0])
     unchanged = prepared(tmp_path, model={"_target_": "support.small_model.build", "untie": True})
-    assert unchanged.notes == ["model.untie=true: no layers share a weight, so nothing changes"]
+    assert [note.partition(",")[0] for note in unchanged.notes] == ["model.untie=true: no layers share a weight"]
 
 
 def test_warns_if_model_cannot_generate_dataset_texts(tmp_path, monkeypatch):
     texts = Generation([], [], str, SpecialTokens(beginning=1, end=2), longest=3)
     monkeypatch.setattr(ImageDataset, "decoding", texts, raising=False)
     (note,) = prepared(tmp_path).notes
-    assert note == (
-        "warning: evaluations generate no texts: Sequential has no method begin and no step to generate text with"
-    )
+    assert re.match("warning: evaluations generate no texts: .*begin.*step", note)
     assert prepared(tmp_path, eval={"decode": False}).notes == []
     assert_refused(r"train.target=.*no metric bleu; .* loss, top1", prepared, tmp_path, train={"target": {"bleu": 25}})
 
@@ -134,16 +132,16 @@ def test_cores_are_shared_among_processes_unless_threads_are_set(tmp_path, monke
 def test_reports_clipping_per_stage_and_dropped_samples(tmp_path):
     notes = prepared(tmp_path, optimizer={"clip_norm": 0.5}, train={"microbatches": 3}).notes
     assert len(notes) == 2
-    assert notes[0] == "the last 2 samples of each epoch are dropped: fewer than train.microbatches=3"
-    assert re.match(r"gradients are clipped to optimizer.clip_norm=0.5 per stage", notes[1])
+    assert re.match("the last 2 samples .*: fewer than train.microbatches=3$", notes[0])
+    assert re.match("gradients are clipped to optimizer.clip_norm=0.5 per stage", notes[1])
     (note,) = prepared(tmp_path, "gpipe", optimizer={"clip_norm": 0.5}, train={"microbatches": 2}).notes
-    assert note == "gradients are clipped to optimizer.clip_norm=0.5 over all stages together (method=gpipe)"
+    assert re.match("gradients are clipped to optimizer.clip_norm=0.5 over all stages", note)
 
 
 def test_warns_of_computed_weights_if_backward_reads_others(tmp_path):
     model = {"_target_": f"{__name__}.normed"}
     (note,) = prepared(tmp_path, "pipemare", model=model).notes
-    assert re.match(r"warning: layer 1 saves a tensor derived from its weights; .*method=pipemare asks", note)
+    assert re.match("warning: layer 1 saves a tensor derived from its weights; .*method=pipemare", note)
     assert prepared(tmp_path, "pipedream", model=model).notes == []
 
 
@@ -153,8 +151,7 @@ ONE_STAGE = {**EVEN, "stages": 1}
 @pytest.mark.parametrize("case", every(2, ["gpipe", "pipedream_flush"]))
 def test_warns_if_one_microbatch_does_not_fill_pipeline(tmp_path, case):
     (note,) = prepared(tmp_path, case).notes
-    assert re.match(r"warning: train.microbatches=1: under schedule=\w+ only one of the 2 stages works at a time", note)
-    assert "set train.microbatches=2 " in note
+    assert re.match(r"warning: train.microbatches=1: .*schedule=\w+ .*; set train.microbatches=2 ", note)
     assert prepared(tmp_path, case, train={"microbatches": 2}).notes == []
     assert prepared(tmp_path, case, partition=ONE_STAGE).notes == []
 
@@ -181,7 +178,7 @@ def test_run_that_is_over_cannot_be_resumed_without_more_steps(tmp_path):
 def test_device_is_cuda_only_where_there_is_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert (device_of("auto"), device_of("cpu")) == ("cpu", "cpu")
-    assert_refused(r"device=cuda: torch finds no CUDA device here; device=cpu works", device_of, "cuda")
+    assert_refused("device=cuda: .*; device=cpu works", device_of, "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (device_of("auto"), device_of("cuda"), device_of("cpu")) == ("cuda", "cuda", "cpu")
 
