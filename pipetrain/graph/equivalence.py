@@ -8,73 +8,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.failure import described
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.seeding import python_draws
 from pipetrain.engine.tensors import Tensors, close
-from pipetrain.graph.conversion import Inputs
 from pipetrain.graph.example import SAMPLES, Example, select_outputs
 from pipetrain.graph.python_state import changes, generators, python_state
 from pipetrain.graph.tracing import disable_generation_cache
 
 _FEW = 2
 _SHORT = 16
-_TOLERANCE = 1e-4
-_MIXED_TOLERANCE = 0.05
-"""Relative, in lower precision: where a cast is left out, the numbers are only more precise."""
-_PLAIN = ComputeOptions()
-_OTHER_IN_EVALUATION = (
-    "warning: in evaluation the layers return other outputs than the forward of {} itself, for example because torch's "
-    "fast path of nn.TransformerEncoder clears padded positions (enable_nested_tensor=False turns it off); metrics are "
-    "those of the layers"
-)
-
-
-def check_cut(
-    chain: LayerChain, inputs: Inputs, output: str | None, seed: int, arithmetic: ComputeOptions = _PLAIN
-) -> list[str]:
-    """Compares layers that were cut along a graph with the whole module, on the first samples.
-
-    In training their outputs, gradients and buffers have equal bits; in the precision of the run, the same outputs. In
-    evaluation, where torch has other kernels for whole modules, there is a note if they differ.
-
-    Args:
-        chain: the model, `recorded`; left as it is.
-        inputs: of a few samples.
-        output: entry of the module's result that goes to the loss; None: see `chain_of`.
-        seed: of the run.
-        arithmetic: of the run.
-
-    Raises:
-        ConfigError: they differ.
-    """
-    example, name = Example.of(inputs), type(chain.module).__name__
-    if not trains_like_eager(chain, example, output, seed):
-        raise ConfigError(
-            f"model: {name} cannot be cut into stages: in training, its layers give different outputs or gradients "
-            "than its own forward, for example because its first call differs; return an nn.Sequential whose children "
-            "are the layers, or a pipetrain.LayerChain(module, layers)"
-        )
-    tolerance = _MIXED_TOLERANCE if arithmetic.mixed else _TOLERANCE
-    with arithmetic.computing(torch.device("cpu")):
-        try:
-            same = matches_eager(chain, example, output, seed, tolerance)
-        except Exception:  # the forward itself cannot evaluate these inputs, which a cut does not change
-            return []
-    if same:
-        return []
-    if arithmetic.mixed:
-        raise ConfigError(
-            f"train.precision={arithmetic.precision}: in stages, {name} gives different outputs than as a whole, "
-            "because its forward depends on the dtypes of tensors; train.precision=fp32 works"
-        )
-    return [_OTHER_IN_EVALUATION.format(name)]
+TOLERANCE = 1e-4
 
 
 def matches_eager(
-    chain: LayerChain, example: Example, output: str | None, seed: int, tolerance: float = _TOLERANCE
+    chain: LayerChain, example: Example, output: str | None, seed: int, tolerance: float = TOLERANCE
 ) -> bool:
     """True if a chain and its module return the same for these inputs in evaluation; False if only the chain fails.
 
@@ -157,7 +106,7 @@ def _is_like(
     if _all_same(plain, ours, 0):
         return True
     again, _ = _trained(chain, inputs, output, seed, in_layers=False)
-    return not _all_same(plain, again, 0) and _all_same(plain, ours, _TOLERANCE)
+    return not _all_same(plain, again, 0) and _all_same(plain, ours, TOLERANCE)
 
 
 def _trained(

@@ -12,8 +12,7 @@ from support.refusals import assert_refused
 from torch import nn
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.graph.conversion import chain_of
-from pipetrain.graph.equivalence import check_cut
+from pipetrain.graph.conversion import chain_of, check_cut
 from pipetrain.graph.python_state import ChangeWatcher
 from pipetrain.graph.tracing import Tracer
 

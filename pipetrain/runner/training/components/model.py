@@ -18,7 +18,7 @@ from pipetrain.engine.models.chain import LayerChain, sharing_buffers
 from pipetrain.engine.models.stateful_layer import stateful_layers
 from pipetrain.engine.models.ties import untie
 from pipetrain.engine.seeding import python_draws
-from pipetrain.graph.conversion import chain_of, is_cut_along_graph
+from pipetrain.graph.conversion import chain_of, check_cut, is_cut_along_graph
 from pipetrain.graph.example import Example
 from pipetrain.graph.module_checks import check_batch_norm, check_gradients
 from pipetrain.runner.config.instantiate import Target
@@ -63,9 +63,6 @@ def check_model(settings: Settings, chain: LayerChain, data: Data) -> Iterator[s
     """
     check_gradients(chain)
     if chain.recorded:
-        # as with the recording itself, modules of torch that nothing else needs
-        from pipetrain.graph.equivalence import check_cut
-
         arithmetic = build_arithmetic(settings.train)
         yield from check_cut(chain, first_inputs(data.dataset), settings.model.output, settings.seed, arithmetic)
     yield from chain.notes

@@ -18,8 +18,7 @@ from pipetrain.data.sample_facts import first_inputs
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.models.chain import LayerChain
-from pipetrain.graph.conversion import chain_of
-from pipetrain.graph.equivalence import check_cut
+from pipetrain.graph.conversion import chain_of, check_cut
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
