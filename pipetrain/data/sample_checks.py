@@ -22,9 +22,9 @@ def check_samples(loader: Loader) -> None:
         DataError: a sample cannot be read.
     """
     labels, tokens = loader.labels, loader.tokens
-    files = Split(loader.dataset).reads_files
+    files, all_checked = Split(loader.dataset).reads_files, _check_stored_labels(loader)
     inputs = files or (tokens is not None and tokens.known is None)
-    targets = files or not _check_stored_labels(loader)
+    targets = files or not all_checked
     if inputs or targets:
         fetch = Fetch(loader.dataset, loader.seed, inputs=inputs, targets=targets, labels=labels, tokens=tokens)
         _read_some(fetch, loader.samples_per_epoch)

@@ -246,6 +246,15 @@ def test_labels_changed_by_dataset_are_checked_as_given():
     tried([1, 2, 3], [1], split=lambda labels: FromOne(torch.zeros(len(labels), 2), torch.tensor(labels)))
 
 
+def test_listed_labels_of_files_are_checked_to_the_last(monkeypatch):
+    class Files(TensorDataset):
+        reads_files = True
+
+    monkeypatch.setattr("pipetrain.data.sample_checks._SECONDS", 0.0)
+    with pytest.raises(ConfigError, match="sample 3 of `train` has the label 7"):
+        tried([0, 1, 2, 7], split=lambda labels: Files(torch.zeros(len(labels), 2), torch.tensor(labels)))
+
+
 def test_reading_labels_ends_in_time_and_draws_nothing(monkeypatch):
     monkeypatch.setattr("pipetrain.data.sample_checks._SECONDS", 0.0)
     split = Decoding([0, 1, 3])
