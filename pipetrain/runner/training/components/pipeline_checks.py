@@ -44,15 +44,15 @@ def check_pipeline(settings: Settings, staged: StagedModel, train: Loader, devic
                     "executor=simulated"
                 )
             rules.method.check_optimizer(optimizer)
-            _check_depth(chosen, rules, len(train))
             if not isinstance(rules.schedule, ListSchedule):
                 rules.schedule.check_run(settings, train)
                 check_devices(device, rules.placement.num_processes)
             elif not finegrained:  # its stages exchange nothing, and their lists are long
                 rules.check_lists()
-        yield from rules.method.notes(rules.contexts)
-        yield from _clipping(settings.optimizer.clip_norm, rules, chosen.choices["method"])
-        yield from rules.schedule.notes(rules.num_stages)
+            _check_depth(chosen, rules, len(train))
+            yield from rules.method.notes(rules.contexts)
+            yield from _clipping(settings.optimizer.clip_norm, rules, chosen.choices["method"])
+            yield from rules.schedule.notes(rules.num_stages)
     if not finegrained:
         yield from unfilled(staged.schedules, len(staged.plan.bounds), settings.train)
 
