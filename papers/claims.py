@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from papers.difference import Relation, shown
+from papers.difference import Effect, Relation, shown
 from papers.results import MeasuredGroup
 from pipetrain.reporting.sweep.columns import column_of
 
@@ -16,6 +16,45 @@ HOLDS, HOLDS_PARTLY, DOES_NOT_HOLD = "holds", "holds partly", "does not hold"
 """Verdicts of arithmetic: formulas, closed forms of schedules and memory, counts on the models themselves."""
 
 
+SEEN, NOT_SEEN, UNTESTED = "seen", "not seen", "not tested"
+"""Words for one part of a claim, besides `UNDECIDED`."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer of the results to one part of a rule.
+
+    Attributes:
+        experiments: the presets that it is from.
+        holds: None if the runs do not decide.
+        text: what is compared, and how it stands.
+        scale: of the runs.
+        tested: True if the runs can decide anything.
+        effect: the difference; None if there is nothing to compare.
+        reason: why the runs cannot decide anything.
+    """
+
+    experiments: tuple[str, ...]
+    holds: bool | None
+    text: str
+    scale: str
+    tested: bool = True
+    effect: Effect | None = None
+    reason: str = ""
+
+    @property
+    def word(self) -> str:
+        """The answer in a word."""
+        if self.holds is not None:
+            return SEEN if self.holds else NOT_SEEN
+        return UNDECIDED if self.tested else UNTESTED
+
+    @property
+    def line(self) -> str:
+        """The answer in a word, and from what."""
+        return f"{self.word}: {self.text}"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Verdict on a claim.
@@ -23,10 +62,12 @@ class Verdict:
     Attributes:
         verdict: one of the words above, or `seen`, of what was trained or timed.
         why: from what this is seen, a line each.
+        answers: the parts of a claim on what was trained or timed; the first lines are theirs.
     """
 
     verdict: str
     why: Sequence[str]
+    answers: Sequence[Answer] = ()
 
     @property
     def tested(self) -> bool:

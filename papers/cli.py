@@ -77,7 +77,7 @@ def _reproduce(options: argparse.Namespace) -> ExitCode:
 
 
 def _add_pages(subparsers: Subparsers) -> None:
-    text = "write a page for each paper: its claims, and its numbers next to pipetrain's"
+    text = "write a page for each paper: its claims as a figure, its curves, and the evidence as tables"
     parser = subparsers.add_parser(
         "pages", help=text, description=text, epilog="For example: python -m papers pages pipemare -o pages"
     )
@@ -85,7 +85,11 @@ def _add_pages(subparsers: Subparsers) -> None:
         "names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, ..., map, slowdown or v_shaped; default all"
     )
     parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="FOLDER", help="with published/; default results"
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="FOLDER",
+        help="with published/; tables of each paper are written to it, too; default results",
     )
     parser.add_argument(
         "-o",

@@ -27,6 +27,32 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True)
+class Effect:
+    """A difference as a figure shows it, with the gain at which the claim begins to hold.
+
+    Attributes:
+        first, other: names of what is compared.
+        metric: a column.
+        gain: of the first, positive if it is better, or a ratio; None without a mean of both.
+        base: the mean of which gains are a share; 1 for a ratio.
+        limit: the gain on whose one side the claim holds; None if no gain decides it.
+        above: True if that is the upper side.
+    """
+
+    first: str
+    other: str
+    metric: str
+    gain: Interval | None
+    base: float = 1.0
+    limit: float | None = None
+    above: bool = True
+
+    def share(self, gain: float) -> float:
+        """A gain as a share of the other's mean, such as 0.1 for 10 %, also of a ratio."""
+        return (gain - float(self.gain is not None and self.gain.of_ratio)) / self.base
+
+
+@dataclass(frozen=True)
 class Difference:
     """Difference between one group's mean and another's.
 
@@ -106,6 +132,16 @@ class Difference:
         """The first one's mean over the other's, or the inverse where less is better."""
         ours, theirs = self.first.means[self.metric], self.other.means[self.metric]
         return ours / theirs if column_of(self.metric).higher else theirs / ours
+
+    def effect(self, relation: Relation) -> Effect:
+        """The difference as a figure shows it, under a claimed relation."""
+        start = self.margin if self.of_cost else 0.0
+        limits = {Relation.BETTER: start, Relation.LIKE: -self.margin, Relation.WORSE: -start}
+        mean, above = abs(self.other.means.get(self.metric, 0.0)), relation is not Relation.WORSE
+        names = self.first.name, self.other.name
+        if not mean:
+            return Effect(*names, self.metric, None, limit=0.0, above=above)
+        return Effect(*names, self.metric, self.interval, mean, limits.get(relation), above)
 
     def shows(self, relation: Relation) -> bool | None:
         """True if the relation holds; None if the runs do not decide."""

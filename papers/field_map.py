@@ -75,11 +75,6 @@ class FieldMap:
         return f"{NETWORKS[self.network]} on {self.dataset}"
 
     @property
-    def figure(self) -> str:
-        """The name of its figure, which is in `images/` next to the page."""
-        return f"{NAME}_{self.network}.png"
-
-    @property
     def plain(self) -> Line | None:
         """Plain asynchrony; None without plain training, which it is with one stage."""
         return next((line for line in self.lines if line.name == PLAIN and 1 in line.depths), None)

@@ -3,13 +3,14 @@
 import math
 import statistics
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from papers.claims import (
     NOT_TESTED,
     SEEN_IN_PART,
     UNDECIDED,
+    Answer,
     Apart,
     Contrast,
     ContrastClaim,
@@ -22,37 +23,11 @@ from papers.claims import (
     Verdict,
     seen,
 )
-from papers.difference import MEASURED, Difference, Relation, shown
+from papers.difference import MEASURED, Difference, Effect, Relation, shown
 from papers.results import Measured, MeasuredGroup, Results
 from papers.targets import FULL, SMALL
 from pipetrain.reporting.seed_statistics import ratio, verdict
 from pipetrain.reporting.sweep.columns import column_of
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """Answer of the results to one part of a rule.
-
-    Attributes:
-        experiments: the presets that it is from.
-        holds: None if the runs do not decide.
-        text: what is compared, and how it stands.
-        scale: of the runs.
-        tested: True if the runs can decide anything.
-    """
-
-    experiments: tuple[str, ...]
-    holds: bool | None
-    text: str
-    scale: str
-    tested: bool = True
-
-    @property
-    def line(self) -> str:
-        """The answer in a word, and from what."""
-        if self.holds is not None:
-            return f"{'seen' if self.holds else 'not seen'}: {self.text}"
-        return f"{UNDECIDED if self.tested else 'not tested'}: {self.text}"
 
 
 def judge(rules: Sequence[Rule], results: Results, *, superlative: bool = False, best: bool = False) -> Verdict | None:
@@ -74,11 +49,11 @@ def judge(rules: Sequence[Rule], results: Results, *, superlative: bool = False,
         lines.append(f"not run: {', '.join(missing)}")
     tried = [answer for answer in found if answer.tested]
     if not tried:
-        return Verdict(NOT_TESTED, lines)
-    return Verdict(_word(tried, len(found), len(asked), superlative=superlative), lines)
+        return Verdict(NOT_TESTED, lines, found)
+    return Verdict(_word(tried, len(found), len(asked), superlative=superlative), lines, found)
 
 
-def _word(tried: Sequence[_Answer], parts: int, experiments: int, *, superlative: bool) -> str:
+def _word(tried: Sequence[Answer], parts: int, experiments: int, *, superlative: bool) -> str:
     """What was seen, and the number of the experiments that decide it if not all of them do."""
     holding, refuted = (sum(answer.holds is value for answer in tried) for value in (True, False))
     scale = FULL if all(answer.scale == FULL for answer in tried) else SMALL
@@ -97,7 +72,7 @@ def companions(experiment: str, results: Results) -> list[Measured]:
     return [results[name] for name in names if (results[name].scale == FULL) == scale]
 
 
-def _answers(rule: Rule, results: Results, *, best: bool) -> Iterator[_Answer]:
+def _answers(rule: Rule, results: Results, *, best: bool) -> Iterator[Answer]:
     """Answers of the results to each part of a rule."""
     if isinstance(rule, MeanRatioClaim):
         return _average(rule, results)
@@ -106,7 +81,7 @@ def _answers(rule: Rule, results: Results, *, best: bool) -> Iterator[_Answer]:
     return _growth(rule, results) if isinstance(rule, RatioTrendClaim) else _order(rule, results, best=best)
 
 
-def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[_Answer]:
+def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[Answer]:
     """For each of the other groups, the answer to whether the order holds."""
     there, against = companions(order.experiment, results), companions(order.against or order.experiment, results)
     first, theirs = _groups(there).get(order.first), _groups(against)
@@ -115,8 +90,7 @@ def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[_An
         return
     for name in order.others:
         if name not in theirs:
-            text = f"{_where(there[0])}: {name}{_of(order)} was not run"
-            yield _Answer((order.experiment,), None, text, there[0].scale, tested=False)
+            yield _untested(order.experiment, f"{name}{_of(order)} was not run", there)
     others = [theirs[name] for name in order.others if name in theirs]
     if not others:
         return
@@ -126,11 +100,16 @@ def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[_An
         or _unlike(compared)
         or _unmet(order.controls, compared, results)
     ):
-        yield _Answer((order.experiment,), None, f"{_where(there[0])}: {blind}", there[0].scale, tested=False)
+        yield _untested(order.experiment, blind, there)
         return
     for other in others:
         if metric := _metric(asked, first, other):
             yield from _judged(order, Difference(first, other, metric, order.within, order.floor), there)
+
+
+def _untested(experiment: str, reason: str, there: Sequence[Measured]) -> Answer:
+    """The answer that an experiment cannot give, and why."""
+    return Answer((experiment,), None, f"{_where(there[0])}: {reason}", there[0].scale, tested=False, reason=reason)
 
 
 def _blind(
@@ -166,16 +145,18 @@ def _names(found: Sequence[Measured]) -> str:
     return " and ".join(dict.fromkeys(each.experiment for each in found))
 
 
-def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measured]) -> Iterator[_Answer]:
+def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measured]) -> Iterator[Answer]:
     """The answer of two groups, and the one on the factor by which the paper sets them apart."""
     first, other, metric = difference.first, difference.other, difference.metric
     where = f"{_where(there[0])}, {column_of(metric).head}"
 
-    def answer(word: str, why: str, *, holds: bool | None = None, tested: bool = True) -> _Answer:
+    def answer(word: str, *why: str, holds: bool | None = None, tested: bool = True) -> Answer:
         text = f"{where}: {shown(first, metric)} {word} {shown(other, metric)}{_of(order)}"
-        text += f"; {why}" if why else ""
-        return _Answer((order.experiment,), holds, text, there[0].scale, tested)
+        text = "; ".join(filter(None, (text, *why)))
+        reason = "" if tested else why[-1]
+        return Answer((order.experiment,), holds, text, there[0].scale, tested, effect, reason)
 
+    effect = difference.effect(order.relation)
     if order.relation is not Relation.FAILS and difference.untested is not None:
         yield answer("against", difference.untested, tested=False)
         return
@@ -184,16 +165,16 @@ def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measure
     separates = any(isinstance(each, Apart) for each in order.controls) or _separates_any(difference, _groups(there))
     if holds and order.relation is Relation.LIKE and not separates:
         none = "no other method is worse either, so the experiment does not separate methods"
-        yield answer(word, f"{reading}; {none}", tested=False)
+        yield answer(word, reading, none, tested=False)
         return
     yield answer(word, reading, holds=holds)
     if holds and order.factor and metric in other.means:
         ratio = difference.ratio
         text = f"{ratio:.2f}X of it (the paper: {order.factor:g}X)"
-        yield answer("against", text, holds=ratio >= order.factor)
+        yield replace(answer("against", text, holds=ratio >= order.factor), effect=None)
 
 
-def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
+def _contrast(claim: ContrastClaim, results: Results) -> Iterator[Answer]:
     """Answer to whether the first cost is larger than the second over the seeds of both."""
     more, less = (_costs(contrast, claim.metric, results) for contrast in (claim.more, claim.less))
     if not more or not less:
@@ -201,7 +182,8 @@ def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
     compared = [each for name in claim.experiments for each in companions(name, results)]
     scale = compared[0].scale
     if unlike := _unlike(compared):
-        yield _Answer(claim.experiments, None, f"{column_of(claim.metric).head}: {unlike}", scale, tested=False)
+        text = f"{column_of(claim.metric).head}: {unlike}"
+        yield Answer(claim.experiments, None, text, scale, tested=False, reason=unlike)
         return
     texts = [
         f"{first} over {other} in {name} {_mean(cost.values())}"
@@ -213,7 +195,11 @@ def _contrast(claim: ContrastClaim, results: Results) -> Iterator[_Answer]:
     if any(found.infinite):
         reading = f"never reached by {found.infinite[0]} and {found.infinite[1]} of {found.seeds} runs"
     text = f"{column_of(claim.metric).head}, {scale}: {', '.join(texts)}; {reading}"
-    yield _Answer(claim.experiments, held.holds, text, scale)
+    # a gain is that of the group that costs less
+    (experiment, worse, _), (other, better, _) = claim.more, claim.less
+    names = (f"{other} {better}", worse) if other == experiment else (other, experiment)
+    effect = Effect(*names, claim.metric, None if any(found.infinite) else found, limit=1.0)
+    yield Answer(claim.experiments, held.holds, text, scale, effect=effect)
 
 
 def _mean(costs: Collection[float]) -> str:
@@ -271,7 +257,7 @@ def _where(measured: Measured) -> str:
     return f"{measured.experiment}, {measured.scale}" + (f" ({changed})" if changed else "")
 
 
-def _average(rule: MeanRatioClaim, results: Results) -> Iterator[_Answer]:
+def _average(rule: MeanRatioClaim, results: Results) -> Iterator[Answer]:
     """Answer to whether the mean ratio is on the claimed side of its reference, and of the paper's factor."""
     there = {name: companions(name, results) for name in rule.experiments}
     ratios = {name: known for name, found in there.items() if (known := _ratio(rule, found))}
@@ -281,7 +267,8 @@ def _average(rule: MeanRatioClaim, results: Results) -> Iterator[_Answer]:
     listed = ", ".join(f"{known:.2f} in {name}" for name, known in ratios.items())
     where = f"{rule.first} over {rule.other}, {column_of(rule.metric).head}, {scale}: {listed}"
     if len(ratios) < 2:
-        yield _Answer(tuple(ratios), None, f"{where}; one network does not show scatter", scale, tested=False)
+        alone = "one network does not show scatter"
+        yield Answer(tuple(ratios), None, f"{where}; {alone}", scale, tested=False, reason=alone)
         return
     found = ratio(ratios, dict.fromkeys(ratios, 1.0))
     mean = f"mean {found.middle:.2f}, 95 % {found.low:.2f} to {found.high:.2f} over {len(ratios)} networks"
@@ -289,10 +276,12 @@ def _average(rule: MeanRatioClaim, results: Results) -> Iterator[_Answer]:
     if rule.factor:
         limits[rule.factor] = f"{rule.first} over {rule.other} in {', '.join(ratios)}: {mean}, compared to the paper's "
     for limit, text in limits.items():
-        yield _Answer(tuple(ratios), verdict(found, low=limit).holds, f"{text}{limit:.2f}", scale)
+        against = f"{rule.other} ({limit:g}X)" if limit == rule.factor else rule.other
+        effect = Effect(rule.first, against, rule.metric, found, limit=limit)
+        yield Answer(tuple(ratios), verdict(found, low=limit).holds, f"{text}{limit:.2f}", scale, effect=effect)
 
 
-def _growth(growth: RatioTrendClaim, results: Results) -> Iterator[_Answer]:
+def _growth(growth: RatioTrendClaim, results: Results) -> Iterator[Answer]:
     """Answers to whether the ratio rises from each experiment to the next, of those run at full scale."""
     there = {name: companions(name, results) for name in growth.experiments}
     known = {
@@ -301,7 +290,7 @@ def _growth(growth: RatioTrendClaim, results: Results) -> Iterator[_Answer]:
     }  # fmt: skip
     for (name, ratio), (larger, more) in pairwise(known.items()):
         text = f"{growth.first} over {growth.other}: {ratio:.2f} in {name}, {more:.2f} in {larger}"
-        yield _Answer((name, larger), more > ratio, text, FULL)
+        yield Answer((name, larger), more > ratio, text, FULL)
 
 
 def _ratio(rule: MeanRatioClaim | RatioTrendClaim, there: Sequence[Measured]) -> float | None:

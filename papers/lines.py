@@ -2,25 +2,16 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from papers.results import STEPS_TO_LOSS, Row
 from pipetrain.reporting.seed_statistics import Interval, Values, ratio
 from pipetrain.reporting.steps_to_loss import slowdown
-from pipetrain.reporting.sweep.lines import End, label_ends, line_styles
-from pipetrain.runner.terminal.style import figure
-from pipetrain.runner.terminal.text_table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LOSS = "loss"
 STAGES = "partition.stages"
-_TALLEST = 1.5
-"""Losses above so many times the median of the deepest pipelines are drawn at the upper edge, as divergence is."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +23,7 @@ class Line:
         measured: `loss` or a column of `STEPS_TO_LOSS` -> depth -> final loss of the evaluation, or steps to the loss,
             by seed; infinite if a run diverged, or ended before.
         rates: depth -> learning rate.
-        method: by which figures color it; lines of equal ones differ in color.
+        method: that it trains with.
     """
 
     name: str
@@ -48,7 +39,7 @@ class Line:
             name: of the line.
             rows: of `runs.csv`.
             depth: the column of the depth.
-            method: by which figures color it.
+            method: that it trains with.
         """
         found: dict[str, dict[int, dict[str, float]]] = {column: {} for column in (LOSS, *STEPS_TO_LOSS)}
         for row in rows:
@@ -102,64 +93,3 @@ class Line:
 def depths_of(lines: Sequence[Line]) -> list[int]:
     """All depths of some lines, ascending."""
     return sorted({depth for line in lines for depth in line.depths})
-
-
-def table(lines: Sequence[Line], depths: Sequence[int], cell: Callable[[Line, int], str], depth: str = "D") -> str:
-    """A row for each line, a column for each depth."""
-    rows = [(line.name, *(cell(line, at) if at in line.depths else "" for at in depths)) for line in lines]
-    return "\n".join(markdown_table(("", *(f"{depth} = {at}" for at in depths)), rows))
-
-
-def draw(path: Path, lines: Sequence[Line], over: Line | None = None) -> None:
-    """Draws what slowdowns there are, infinite ones at the upper edge, and the final loss against the number of stages.
-
-    Args:
-        path: of the image.
-        lines: a line for each.
-        over: the line whose steps with one stage slowdowns are relative to; None: each line's own.
-    """
-    depths = depths_of(lines)
-    shares = {column: share for column, share in STEPS_TO_LOSS.items() if over is None or over.reaches(column)}
-    with figure(path, (*(3.7 for _ in shares), 4.7), 4.2) as panels:
-        for panel in panels:
-            panel.set_xscale("log", base=2)
-            panel.set_xticks(depths, [str(stages) for stages in depths])
-            panel.minorticks_off()
-            panel.set_xlabel("stages D")
-        for panel, (column, share) in zip(panels, shares.items(), strict=False):
-            panel.set_title(f"steps to the loss at {share:.0%},\nover D = 1")
-            _draw_slowdowns(panel, lines, column, 1 / share, over.measured[column].get(1) if over else None)
-        panels[0].set_ylabel("slowdown (▲: not reached)")
-        panels[-1].set_title("final loss of evaluation (▲: more, or diverged)")
-        label_ends(panels[-1], _draw_losses(panels[-1], lines))
-
-
-def _draw_slowdowns(panel: "Axes", lines: Sequence[Line], column: str, top: float, over: Values | None) -> None:
-    for line, look in zip(lines, line_styles([line.method for line in lines]), strict=True):
-        found = {depth: interval for depth in line.depths if (interval := line.slowdown(column, depth, over))}
-        middles = [min(interval.middle, top) for interval in found.values()]
-        lost = [depth for depth, interval in found.items() if math.isinf(interval.middle)]
-        panel.plot([*found], middles, color=look.color, linestyle=look.dashes, marker="o", markersize=3)
-        if lost:  # an empty line without clipping has no place in the layout
-            edge = [top] * len(lost)
-            panel.plot(lost, edge, color=look.color, linestyle="none", marker="^", markersize=7, clip_on=False)
-        for depth, interval in found.items():
-            if interval.low < min(interval.high, top):
-                panel.vlines(depth, interval.low, min(interval.high, top), color=look.color, linewidth=0.8, alpha=0.5)
-    panel.set_ylim(min(panel.get_ylim()[0], 0.95), 1.02 * top)
-
-
-def _draw_losses(panel: "Axes", lines: Sequence[Line]) -> list[End]:
-    means = [{depth: statistics.fmean(line.losses[depth].values()) for depth in line.depths} for line in lines]
-    deepest = [each[max(each)] for each in means if math.isfinite(each[max(each)])]
-    top = _TALLEST * statistics.median(deepest) if deepest else math.inf
-    ends = []
-    for line, each, look in zip(lines, means, line_styles([line.method for line in lines]), strict=True):
-        drawn = {depth: min(mean, top) for depth, mean in each.items() if min(mean, top) < math.inf}
-        panel.plot([*drawn], [*drawn.values()], color=look.color, linestyle=look.dashes, marker="o", markersize=3)
-        if above := [depth for depth, mean in each.items() if mean > top]:
-            edge = [top] * len(above)
-            panel.plot(above, edge, color=look.color, linestyle="none", marker="^", markersize=7, clip_on=False)
-        if drawn:
-            ends.append(End(max(drawn), drawn[max(drawn)], line.name, look.color))
-    return ends

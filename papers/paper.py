@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
-from papers.claims import Rule, Verdict
+from papers.claims import NOT_TESTED, Rule, Verdict
 from papers.judgement import judge
 from papers.results import Results
 from pipetrain.engine.errors import ConfigError
@@ -180,13 +181,42 @@ class PaperFigure:
     draw: Callable[[Path], None]
 
 
+class Claim(NamedTuple):
+    """A claim of a paper.
+
+    Attributes:
+        number: from 1, in the order of `claims.csv`.
+        row: of that file.
+        verdict: on it.
+    """
+
+    number: int
+    row: Row
+    verdict: Verdict
+
+
+class Finding(NamedTuple):
+    """A sentence on what came out.
+
+    Attributes:
+        text: it.
+        claims: name in `claims.csv` -> how the verdict begins that the sentence is about.
+    """
+
+    text: str
+    claims: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class Paper:
     """One of the papers.
 
     Attributes:
         name: of its folders and of its page.
+        short: its name in a list of papers.
         citation: authors, title, year.
+        about: what it proposes and tests, in a sentence.
+        findings: what came out here; those whose claims have other verdicts are left out.
         provenance: what its formulas and numbers were taken from, if not from the paper itself.
         remarks: what its numbers make one ask, a paragraph each.
         recomputed: stated numbers from its tables.
@@ -204,7 +234,10 @@ class Paper:
     """
 
     name: str
+    short: str
     citation: str
+    about: str = ""
+    findings: Sequence[Finding] = ()
     provenance: str = ""
     recomputed: Recomputed = no_numbers
     exact: Callable[[Tables], Sequence[Comparison]] = no_comparisons
@@ -226,6 +259,13 @@ class Paper:
             for name, rules in self.rules.items()
         }
         return {**self.verdicts(tables), **{claim: found for claim, found in trained.items() if found}}
+
+    def claims(self, tables: Tables, results: Results) -> list[Claim]:
+        """All claims with their verdicts."""
+        judged = self.judged(tables, results)
+        untested = Verdict(NOT_TESTED, [])
+        rows = tables["claims"].rows
+        return [Claim(number, row, judged.get(row["name"], untested)) for number, row in enumerate(rows, start=1)]
 
     def stated(self, tables: Tables) -> Iterator[Comparison]:
         """Every number of its text that its own tables determine, next to the value from the tables."""

@@ -1,15 +1,78 @@
-"""The page of a paper in Markdown: claims, numbers recomputed, numbers computed without training, figures."""
+"""The page of a paper in Markdown: what came out, the claims as a picture and a table, curves, and numbers compared."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
-from papers.claims import NOT_TESTED, UNDECIDED, Verdict
-from papers.judgement import companions
-from papers.measured_section import measured_section
-from papers.paper import Agreement, Comparison, Paper, Row, Tables, shown
-from papers.presets import choices_in, preset, presets
+from papers.claims import NOT_SEEN, NOT_TESTED, SEEN, UNDECIDED, UNTESTED, Answer, Verdict
+from papers.curves import curve_of, stored_groups
+from papers.evidence import RELATIONS, data_of, experiments, network_of
+from papers.forest import shown as shown_in_forest
+from papers.paper import Agreement, Claim, Comparison, Paper, Tables, shown
+from papers.presets import preset, presets
 from papers.results import Measured, Results
-from papers.targets import FULL, SMALL, has_small_scale, targets_of
+from papers.targets import FULL
+from pipetrain.reporting.sweep.columns import column_of
 from pipetrain.runner.terminal.text_table import counted, markdown_table
+
+_MADE = "<!-- made by `python -m papers pages`; edits are lost -->"
+_SIGNS = {SEEN: "●", NOT_SEEN: "✕", UNDECIDED: "○", UNTESTED: "·"}
+"""Word for a part of a claim -> the mark that it has in the figure."""
+_LONGEST = 190
+"""Letters of a sentence in a cell."""
+_FOREST = (
+    "*A row is a comparison: the gain of the first over the second, with its 95 % interval. Gray: where the claim "
+    "holds, from 0 or the margin on; without gray, it says that the first fails altogether. ● seen, ✕ not seen, "
+    "○ undecided, · not tested.*"
+)
+_CURVES = (
+    "A panel for each configuration: mean and range over seeds in black, the others in gray; below its name the result "
+    "in the paper's measure. The networks are smaller than the paper's, and trained for fewer epochs, so values "
+    "differ; their order may not."
+)
+
+
+def forest_of(paper: Paper) -> str:
+    """The file name of the figure of its claims."""
+    return f"{paper.name}_claims.svg"
+
+
+def figure_of(paper: Paper, parts: Sequence[Measured]) -> str:
+    """The file name of the figure of an experiment and its companions."""
+    return f"{paper.name}_{parts[0].experiment}.svg"
+
+
+def timings_of(paper: Paper) -> str:
+    """The file name of the figure of what was only timed."""
+    return f"{paper.name}_timings.svg"
+
+
+def page(paper: Paper, tables: Tables, results: Results, claims: Sequence[Claim]) -> str:
+    """The whole page; its figures are in `images/` next to it.
+
+    Args:
+        paper: what is known of it.
+        tables: its printed numbers.
+        results: what its experiments measured.
+        claims: its claims with their verdicts.
+    """
+    authors, _, title = paper.citation.partition(":")
+    blocks = [
+        f"# Reproduction: {title.strip()}",
+        _MADE,
+        f"*{authors}*",
+        f"**What the paper is about.** {paper.about}",
+        f"**Scale.** {extent(paper.name, results)}",
+        *_findings(paper, claims),
+        *([f"![Claims with a difference: gain, interval and verdict](images/{forest_of(paper)})", _FOREST]
+          if any(shown_in_forest(claim.verdict) for claim in claims) else []),
+        *_claims(paper, claims),
+        *_measured(paper, results),
+        *(f"![{each.part}](images/{each.name})\n\n{each.caption}" for each in paper.figures),
+        *_numbers(paper, tables),
+        *_remarks(paper),
+    ]  # fmt: skip
+    return "\n\n".join(blocks) + "\n"
 
 
 def extent(paper: str, results: Results) -> str:
@@ -19,9 +82,9 @@ def extent(paper: str, results: Results) -> str:
     small = [each for each in results.values() if each.scale != FULL]
     run = f"{len(results)} of {counted(total, 'preset', 'presets')} of this paper were run"
     if full:
-        head = f"**{run}, {len(full)} of them at the paper's size.**"
+        head = f"{run}, {len(full)} of them at the paper's size."
     else:
-        head = f"**No experiment was run at the paper's size.** {run}, none at full scale."
+        head = f"No experiment was run at the paper's size: {run}, none at full scale."
     return " ".join([head, *_small(paper, small, "Other" if full else "All")])
 
 
@@ -43,15 +106,8 @@ def _means(found: Sequence[Measured], column: str) -> list[float]:
 
 def _on(paper: str, found: Sequence[Measured]) -> str:
     """The networks, each with its data."""
-    places = (f"`{_network(paper, each)}` on `{each.data or _of(paper, each)['dataset']}`" for each in found)
+    places = (f"`{network_of(paper, each)}` on `{data_of(paper, each)}`" for each in found)
     return ", ".join(dict.fromkeys(places))
-
-
-def _network(paper: str, measured: Measured) -> str:
-    """The model with the sizes that are not its own."""
-    if measured.changed("model") or not measured.network:
-        return measured.network or str(_of(paper, measured)["model"])
-    return f"{_of(paper, measured)['model']} {measured.network}"
 
 
 def _samples(paper: str, measured: Measured) -> float | None:
@@ -66,11 +122,6 @@ def _samples(paper: str, measured: Measured) -> float | None:
     return round(means["steps"] * int(batch) / means["epochs"], -2)
 
 
-def _of(paper: str, measured: Measured) -> dict[str, str]:
-    """The choices that the preset brings."""
-    return dict(choices_in(f"{paper}/{measured.experiment}"))
-
-
 def _spread(values: Sequence[float], noun: str) -> str:
     """Minimum and maximum, after a comma; empty if there are none, as when all runs diverged."""
     if not values:
@@ -81,55 +132,37 @@ def _spread(values: Sequence[float], noun: str) -> str:
     return f", {least:,.0f} {noun}" if round(least) == round(most) else f", {least:,.0f} to {most:,.0f} {noun}"
 
 
-_MADE = "<!-- made by `python -m papers pages`; edits are lost -->"
-_MACHINES = "the paper's machines, or several of them"
-_SHOWN_RELATION = {"=": "", "<=": "at most ", ">=": "at least "}
+def _findings(paper: Paper, claims: Sequence[Claim]) -> Iterator[str]:
+    """What came out, as far as the verdicts are those that the sentences are about."""
+    verdicts = {claim.row["name"]: claim.verdict.verdict for claim in claims}
+    kept = [each.text for each in paper.findings if holds(each.claims, verdicts)]
+    if kept:
+        yield f"**What came out.** {' '.join(kept)}"
 
 
-def page(paper: Paper, tables: Tables, results: Results) -> str:
-    """The whole page; figures that need no training are in `images/` next to it.
-
-    Args:
-        paper: what is known of it.
-        tables: its printed numbers.
-        results: what its experiments measured.
-    """
-    stated, exact = list(paper.stated(tables)), list(paper.exact(tables))
-    blocks = [
-        [f"# Reproduction: {paper.citation.partition(':')[2].strip()}"],
-        [_MADE],
-        [f"{paper.citation.partition(':')[0]}. Printed numbers are those of `results/published/{paper.name}/`."],
-        *([[paper.provenance]] if paper.provenance else []),
-        [extent(paper.name, results)],
-        *_claims(paper, tables, results),
-        *measured_section(paper, tables, results),
-        *_computed(exact),
-        *([f"![{each.caption}](images/{each.name})", "", each.caption] for each in paper.figures),
-        *_recomputed(stated),
-        *_remarks(paper),
-    ]
-    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+def holds(expected: Mapping[str, str], verdicts: Mapping[str, str]) -> bool:
+    """True if all these claims have verdicts that begin so."""
+    return all(verdicts.get(name, "").startswith(word) for name, word in expected.items())
 
 
-def _claims(paper: Paper, tables: Tables, results: Results) -> Iterator[Sequence[str]]:
-    """The verdicts in a table, and below it the evidence, an item for each claim."""
-    judged = paper.judged(tables, results)
-    rows = [(row, judged.get(row["name"]) or Verdict(NOT_TESTED, [])) for row in tables["claims"].rows]
-    yield ["## Claims"]
-    yield [_counts([verdict for _, verdict in rows])]
-    yield markdown_table(
-        ("", "claim", "source", "verdict"),
-        (
-            (f"{number}", row["claim"], row["source"], f"**{verdict.verdict}**" if verdict.tested else NOT_TESTED)
-            for number, (row, verdict) in enumerate(rows, start=1)
-        ),
+def _claims(paper: Paper, claims: Sequence[Claim]) -> Iterator[str]:
+    """The verdicts in a table, each with its reason in a sentence."""
+    yield "## Claims"
+    evidence = f"[verdicts.csv](../../results/{paper.name}/verdicts.csv)"
+    yield (
+        f"{_counts([claim.verdict for claim in claims])} [README.md](README.md#verdicts) defines the verdicts; "
+        f"{evidence} has all evidence, and what would decide the open ones."
     )
-    yield ["The evidence for each verdict, and what would decide the open ones:"]
-    yield [
-        line
-        for number, (row, verdict) in enumerate(rows, start=1)
-        for line in _evidence(number, row, verdict, _tried(paper, row), _what_is_left(paper, row, verdict, results))
+    rows = [
+        (
+            f"{claim.number}",
+            f"{claim.row['claim']} ({claim.row['source']})",
+            f"**{claim.verdict.verdict}**" if claim.verdict.tested else NOT_TESTED,
+            sentence(claim),
+        )
+        for claim in claims
     ]
+    yield "\n".join(markdown_table(("", "claim", "verdict", "seen here"), rows))
 
 
 def _counts(verdicts: Sequence[Verdict]) -> str:
@@ -144,74 +177,112 @@ def _counts(verdicts: Sequence[Verdict]) -> str:
         "not tested here": untested,
     }
     text = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
-    return f"{counted(len(verdicts), 'claim', 'claims')}: {text}. [README.md](README.md#verdicts) defines the verdicts."
+    return f"{counted(len(verdicts), 'claim', 'claims')}: {text}."
 
 
-def _evidence(number: int, row: Row, verdict: Verdict, *more: Sequence[str]) -> list[str]:
-    head = f"{number}. {row['claim']}: {verdict.verdict}."
-    return [head, *(f"    - {line}" for lines in (verdict.why, *more) for line in lines)]
+def sentence(claim: Claim) -> str:
+    """Why the verdict is what it is, in a sentence that fits a cell."""
+    verdict, takes = claim.verdict, claim.row["takes"]
+    if not verdict.answers:
+        return _cut(verdict.why[0] if verdict.why else f"takes {takes}" if takes else "not run")
+    tried = [each for each in verdict.answers if each.tested]
+    if not tried:
+        return _cut("; ".join(dict.fromkeys(each.reason for each in verdict.answers)))
+    counts = [
+        f"{count} {sign}" for word, sign in _SIGNS.items() if (count := sum(e.word == word for e in verdict.answers))
+    ]
+    decisive = [each for each in tried if each.holds is not None] or tried
+    strongest = max(decisive, key=_size)
+    head = f"{', '.join(counts)}: " if len(verdict.answers) > 1 else ""
+    return _cut(head + _compared(strongest), head)
 
 
-def _tried(paper: Paper, row: Row) -> list[str]:
-    return [f"also tried: {paper.tried[row['name']]}"] if row["name"] in paper.tried else []
+def _size(answer: Answer) -> float:
+    """The gain that an answer is about, as a share."""
+    gain = answer.effect.gain if answer.effect else None
+    return abs(answer.effect.share(gain.middle)) if answer.effect and gain else 0.0
 
 
-def _what_is_left(paper: Paper, row: Row, verdict: Verdict, results: Results) -> list[str]:
-    """Remaining work to decide a claim, or to decide it with the settings of today, in words and as a command."""
-    there = companions(row["experiment"], results) if row["experiment"] else []
-    current = bool(there) and not any(each.outdated for each in there)
-    decided = verdict.tested and verdict.verdict != UNDECIDED
-    takes = [f"a {'fairer' if decided else 'fair'} test takes {row['takes']}"] if row["takes"] else []
-    if decided and (current or not there):
-        return takes
-    if not row["experiment"]:
-        return takes or [f"no experiment: it takes {_MACHINES}"]
-    rules = paper.rules.get(row["name"], ())
-    experiment = f"{paper.name}/{row['experiment']}"
-    full = not has_small_scale(experiment) or (bool(rules) and all(rule.full for rule in rules))
-    return [*takes, _what_it_takes(experiment, measured=current, full=full)]
+def _compared(answer: Answer) -> str:
+    """What is compared, and how it stands."""
+    effect = answer.effect
+    if effect and effect.gain and effect.gain.of_ratio:
+        gain = effect.gain
+        return f"{effect.first} over {effect.other} {gain.middle:.2f} ({gain.low:.2f} to {gain.high:.2f})"
+    stated, _, reading = re.sub(r" \(\d+ runs?\)", "", answer.text.partition(": ")[2]).partition("; ")
+    ends = re.match(r"gain ([^,]*), 95 % ([^,]*)", reading)
+    interval = f"; gain {ends[1]} ({ends[2]})" if ends else ""
+    return f"{column_of(effect.metric).head if effect else ''}: {stated}{interval}"
 
 
-def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
-    """The command, what the small scale takes, and what the full one does.
-
-    Args:
-        experiment: with its paper.
-        measured: True if the small scale was run, and did not decide.
-        full: True if there is no small scale, or it cannot decide.
-    """
-    targets = targets_of(experiment, FULL)
-    costs = "; ".join(dict.fromkeys(preset(each.experiment).remarks["cost"] for each in targets))
-    command = f"python -m papers reproduce {experiment}"
-    if full:
-        return f"`{command} --scale full`, {costs}; the small scale cannot decide this"
-    if measured:
-        return f"`{command} --scale full`, {costs}"
-    minutes = counted(round(sum(each.minutes for each in targets_of(experiment, SMALL))), "minute", "minutes")
-    return f"`{command}`, about {minutes} at the small scale; `--scale full`, {costs}"
+def _cut(words: str, instead: str = "") -> str:
+    """The words up to a semicolon, as far as they fit."""
+    kept = ""
+    for part in words.replace("|", "\\|").split("; "):
+        if len(kept) + len(part) > _LONGEST:
+            break
+        kept += f"; {part}" if kept else part
+    return kept or instead.rstrip(": ")
 
 
-def _computed(exact: Sequence[Comparison]) -> Iterator[Sequence[str]]:
-    if not exact:
+def _measured(paper: Paper, results: Results) -> Iterator[str]:
+    """A figure for each experiment, and one for all that were only timed."""
+    if not results:
         return
-    yield ["## Computed without training"]
-    yield [f"At the printed precision, {_tally(exact)}."]
-    yield from _table(exact)
+    yield "## Measured"
+    yield (
+        f"{_CURVES} All numbers, commands and changed settings: "
+        f"[measured.csv](../../results/{paper.name}/measured.csv)."
+    )
+    timed = False
+    for parts in experiments(results):
+        groups = [group for part in parts for group in stored_groups(part)]
+        if curve_of(groups, parts[0].metric):
+            yield f"![{caption_of(paper, parts)[0]}](images/{figure_of(paper, parts)})"
+        else:
+            timed = True
+    if timed:
+        yield "Samples per second; ~ in a simulated pipeline, predicted from the measured times of its stages:"
+        yield f"![Samples per second](images/{timings_of(paper)})"
 
 
-def _recomputed(stated: Sequence[Comparison]) -> Iterator[Sequence[str]]:
-    if not stated:
+def caption_of(paper: Paper, parts: Sequence[Measured]) -> tuple[str, str]:
+    """What an experiment of the paper is, and what it trains here under how many seeds."""
+    runs = [sum(group.ended.values()) for part in parts for group in part.groups]
+    seeds = f"{min(runs)} to {max(runs)} seeds" if min(runs) < max(runs) else counted(runs[0], "seed", "seeds")
+    outdated = "; from before the small scale was changed" if any(part.outdated for part in parts) else ""
+    where = f"{network_of(paper.name, parts[0])} on {data_of(paper.name, parts[0])}"
+    summary = preset(f"{paper.name}/{parts[0].experiment}").summary
+    return summary, f"{parts[0].experiment}, {parts[0].scale} scale: {where}, {seeds}{outdated}"
+
+
+def _numbers(paper: Paper, tables: Tables) -> Iterator[str]:
+    """How many numbers that need no training agree, and those of the text that its own tables do not bear out."""
+    exact, stated = list(paper.exact(tables)), list(paper.stated(tables))
+    if not exact and not stated:
         return
-    yield ["## The text against the paper's own tables"]
-    yield [f"Averages, totals and ratios in the text, recomputed from the paper's tables: {_tally(stated)}."]
-    wrong = [each for each in stated if each.agreement is not Agreement.EXACT]
-    yield from _table([*wrong, *(each for each in stated if each.agreement is Agreement.EXACT)])
+    yield "## Numbers without training"
+    every = f"[numbers.csv](../../results/{paper.name}/numbers.csv) has all of them, and why they differ."
+    wrong = Counter(each.source for each in exact if each.agreement in _DIFFER)
+    differ = ", ".join(f"{count} in {source}" for source, count in wrong.items())
+    computed = f"Computed without training, {_tally(exact)}{f' ({differ})' if differ else ''}. " if exact else ""
+    text = f"Of the text, recomputed from the paper's own tables, {_tally(stated)}. " if stated else ""
+    yield f"{computed}{text}{every}"
+    if differing := [each for each in stated if each.agreement in _DIFFER]:
+        cells, notes = comparison_cells(differing)
+        rows = ([each.replace("|", "\\|") for each in row] for row in cells)
+        yield "\n".join(markdown_table(HEADS, rows))
+        if notes:
+            yield "\n".join(notes)
 
 
-def _remarks(paper: Paper) -> Iterator[Sequence[str]]:
+def _remarks(paper: Paper) -> Iterator[str]:
+    if paper.provenance or paper.remarks:
+        yield "## Remarks"
+    if paper.provenance:
+        yield paper.provenance
     if paper.remarks:
-        yield ["## Other open questions"]
-        yield [f"- {remark}" for remark in paper.remarks]
+        yield "\n".join(f"- {remark}" for remark in paper.remarks)
 
 
 def _tally(comparisons: Sequence[Comparison]) -> str:
@@ -224,6 +295,7 @@ def _tally(comparisons: Sequence[Comparison]) -> str:
     return "; ".join([text, *others, *([f"{unknown} cannot be computed from what the paper gives"] if unknown else [])])
 
 
+_DIFFER = (Agreement.EXPLAINED, Agreement.OPEN)
 HEADS = ("number", "source", "printed", "ours", "")
 
 
@@ -234,20 +306,13 @@ def comparison_cells(comparisons: Sequence[Comparison]) -> tuple[list[tuple[str,
         (
             each.what,
             each.source,
-            _SHOWN_RELATION[each.relation] + each.printed,
+            RELATIONS[each.relation] + each.printed,
             shown(each.ours, each.printed),
             each.agreement.value + (f" ({notes.index(each.note) + 1})" if _differs(each) and each.note else ""),
         )
         for each in comparisons
     ]
     return cells, [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
-
-
-def _table(comparisons: Sequence[Comparison]) -> Iterator[Sequence[str]]:
-    cells, notes = comparison_cells(comparisons)
-    yield markdown_table(HEADS, ([each.replace("|", "\\|") for each in row] for row in cells))
-    if notes:
-        yield notes
 
 
 def _differs(comparison: Comparison) -> bool:

@@ -1,20 +1,23 @@
 """The page of slowdowns: how many more steps a deeper pipeline needs to a loss, by method and optimizer."""
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from papers import heat_map
 from papers.compared import compared_runs
-from papers.lines import LOSS, STAGES, Line, depths_of, table
+from papers.heat_map import Cell, Panel
+from papers.lines import LOSS, STAGES, Line, depths_of
 from papers.results import STEPS_TO_LOSS, ended_runs, made_by
 from papers.targets import FULL, SMALL, ReproductionTarget
-from pipetrain.reporting.seed_statistics import Values, ratio, verdict
+from pipetrain.reporting.seed_statistics import Interval, Values, ratio, verdict
 from pipetrain.reporting.sweep.slowdown import ratio_cell
-from pipetrain.runner.terminal.text_table import markdown_table
+from pipetrain.runner.terminal.text_table import csv_table, markdown_table
+from pipetrain.runner.tracking.files import write_whole
 
 NAME = "slowdown"
-FIGURE, TUNED_FIGURE = f"{NAME}.png", f"{NAME}_tuned.png"
+FIGURE, TUNED_FIGURE = f"{NAME}.svg", f"{NAME}_tuned.svg"
+_TABLE = "verdicts.csv"
 LINES = {
     ("adamw", "pipedream"): "AdamW",
     ("lr_by_delay", "pipedream"): "AdamW, rates by delay",
@@ -88,6 +91,87 @@ def line_of(
     return Line.of(name, own) if own else None
 
 
+def write(results: Path, output: Path) -> Iterator[Path]:
+    """Writes the page, its figures, and the table in `results/slowdown/`; yields the files."""
+    (scale, lines), (_, tuned) = (lines_of(results, tuned=each) for each in (False, True))
+    for name, found in ((FIGURE, lines), (TUNED_FIGURE, tuned)):
+        if found:
+            heat_map.draw(output / "images" / name, [line.name for line in found], panels(found))
+            yield output / "images" / name
+    if lines:
+        rows = [*slowdown_rows("of one stage", lines), *slowdown_rows("tuned at each depth", tuned)]
+        write_whole(results / NAME / _TABLE, csv_table(rows))
+        yield results / NAME / _TABLE
+    write_whole(output / f"{NAME}.md", page(scale, lines, tuned))
+    yield output / f"{NAME}.md"
+
+
+def panels(lines: Sequence[Line]) -> list[Panel]:
+    """Slowdowns to both losses, and final losses over those of one stage."""
+    depths = depths_of(lines)[1:]
+    heads = [f"D = {depths[0]}", *map(str, depths[1:])] if depths else []
+    titles = {column: f"steps, loss at {share:.0%}" for column, share in STEPS_TO_LOSS.items()} | {LOSS: "final loss"}
+    order = sorted(titles, key=lambda column: (column == LOSS, STEPS_TO_LOSS.get(column, 0)))
+    control = _control(lines)
+    return [
+        Panel(titles[column], heads, [[_cell(line, column, depth, control) for depth in depths] for line in lines])
+        for column in order
+    ]
+
+
+def _control(lines: Sequence[Line]) -> Line | None:
+    return next((line for line in lines if line.name == _CONTROL), None)
+
+
+def _cell(line: Line, column: str, stages: int, control: Line | None) -> Cell | None:
+    """The ratio to one stage, and whether it is less than AdamW's."""
+    found = _over_one_stage(line, column, stages)
+    if found is None:
+        return None
+    said = _against(line, column, stages, control)
+    title = f"{line.name}, D = {stages}: {ratio_cell(found)}{f', {said} than AdamW' if said in _ORDERS else ''}"
+    undecided = said == "undecided" and math.isfinite(found.middle)
+    return Cell(found.middle, title, framed=said == "less", undecided=undecided)
+
+
+_ORDERS = ("less", "more")
+
+
+def _over_one_stage(line: Line, column: str, stages: int) -> Interval | None:
+    if column != LOSS:
+        return line.slowdown(column, stages)
+    values = over_one_stage(line, LOSS, stages) if {1, stages} <= set(line.depths) else {}
+    return ratio(values, dict.fromkeys(values, 1.0)) if values else None
+
+
+def _against(line: Line, column: str, stages: int, control: Line | None) -> str:
+    """What the interval says of the ratio to one stage, against AdamW's; empty for AdamW itself."""
+    if control is None or line is control or not all({1, stages} <= set(each.depths) for each in (line, control)):
+        return ""
+    return compared(*(over_one_stage(each, column, stages) for each in (line, control)))
+
+
+def slowdown_rows(rates: str, lines: Sequence[Line]) -> Iterator[Mapping[str, object]]:
+    """A row for each line at each depth."""
+    control = _control(lines)
+    for line in lines:
+        for stages in line.depths:
+            row: dict[str, object] = {
+                "rates": rates,
+                "line": line.name,
+                "stages": stages,
+                "seeds": len(line.losses[stages]),
+                "rate": f"{line.rates[stages]:g}",
+                "loss": line.final_loss(stages),
+            }
+            for column in (*STEPS_TO_LOSS, LOSS):
+                what = "final loss" if column == LOSS else f"slowdown to the loss after {STEPS_TO_LOSS[column]:.0%}"
+                known = _over_one_stage(line, column, stages) if stages > 1 else None
+                row[what] = ratio_cell(known) if stages > 1 else ""
+                row[f"{what}, than AdamW's"] = _against(line, column, stages, control) if stages > 1 else ""
+            yield row
+
+
 def page(scale: str, lines: Sequence[Line], tuned: Sequence[Line]) -> str:
     """Text of the page.
 
@@ -102,19 +186,24 @@ def page(scale: str, lines: Sequence[Line], tuned: Sequence[Line]) -> str:
 def _parts(scale: str, lines: Sequence[Line], tuned: Sequence[Line]) -> Iterator[str]:
     yield "# Slowdown by depth"
     yield _MADE
-    yield "\n\n".join(_ABOUT)
+    yield _QUESTION
     if not lines:
         yield "Nothing has been measured yet."
         return
     yield "## Learning rates of one stage"
-    yield _AT_ONE_RATE
     yield from _measured(f"Measured at {scale} scale", lines, FIGURE)
+    yield _FIGURE
+    yield _AT_ONE_RATE
     yield "## Learning rates tuned at each depth"
-    yield _AT_OWN_RATES
     if tuned:
         yield from _measured("Measured", tuned, TUNED_FIGURE, _shared(tuned))
-        yield "Learning rate, as tuned:"
-        yield table(tuned, depths_of(tuned), lambda line, stages: f"{line.rates[stages]:g}")
+    yield _AT_OWN_RATES
+    if rows := list(_next_to_papers(lines)):
+        yield "## What the papers report"
+        yield _REPORTED_HOW
+        yield "\n".join(markdown_table(("reported", "D", "slowdown", "of AdamW", "", "cost", "of AdamW", ""), rows))
+    yield "## How it was measured"
+    yield "\n\n".join(_ABOUT)
 
 
 def _shared(lines: Sequence[Line]) -> int:
@@ -130,40 +219,35 @@ def _shared(lines: Sequence[Line]) -> int:
 def _measured(what: str, lines: Sequence[Line], image: str, shared: int = 0) -> Iterator[str]:
     runs = sum(len(losses) for line in lines for losses in line.losses.values()) - shared
     yield f"**{what}: {runs} of {_PLANNED - shared} runs**, D = {', '.join(map(str, depths_of(lines)))}."
-    yield "\n".join(f"- {text}" for text in _sentences(lines))
-    yield f"![Steps to a loss over those of one stage, and final loss, against the number of stages](images/{image})"
-    depths = depths_of(lines)
-    for column, share in STEPS_TO_LOSS.items():
-        yield f"Slowdown to the loss after {share:.0%} of the steps:"
-        yield table(lines, depths[1:], partial(_slowdown_cell, column))
-    yield "Final loss of evaluation:"
-    yield table(lines, depths, Line.final_loss)
-    if rows := list(_next_to_papers(lines)):
-        yield (
-            "What the papers report, and what is seen here. Slowdowns are those to the earlier loss. The cost is the "
-            "final loss over that of one stage. Of both, the 95 % interval of the ratio to AdamW's says whether it is "
-            "less:"
-        )
-        heads = ("reported", "D", "slowdown", "of AdamW", "", "cost", "of AdamW", "")
-        yield "\n".join(markdown_table(heads, rows))
+    if said := "\n".join(f"- {text}" for text in _sentences(lines)):
+        yield said
+    yield f"![Steps to a loss and final loss over those of one stage](images/{image})"
 
 
-def _slowdown_cell(column: str, line: Line, stages: int) -> str:
-    return ratio_cell(line.slowdown(column, stages))
-
-
+_QUESTION = (
+    "How many more steps does an asynchronous pipeline need to the same loss, the deeper it is? A `gpt` was trained in "
+    "simulated pipelines of up to 32 stages, with stashed or predicted weights, under several optimizers and remedies. "
+    "All of it is at a small scale: 16 blocks of width 32, and 1,000 minibatches of 8 sequences of 64 characters."
+)
+_FIGURE = (
+    "*Steps to a loss, and the final loss, over those of one stage with the same optimizer; ∞: not reached. Framed: "
+    "less than AdamW's, which stashes weights and nothing else; ?: undecided. Opened by itself, the figure shows the "
+    f"intervals; [{_TABLE}](../../results/{NAME}/{_TABLE}) has all numbers.*"
+)
+_REPORTED_HOW = (
+    "What the papers report, and what is seen here at the learning rates of one stage. Slowdowns are those to the "
+    "earlier loss. The cost is the final loss over that of one stage. Of both, the 95 % interval of the ratio to "
+    "AdamW's says whether it is less:"
+)
 _ABOUT = (
-    "How many more steps does an asynchronous pipeline need to the same loss, the deeper it is? This page trains a "
-    "`gpt` in simulated pipelines with fine-grained stages, all of which hold weights. The recipe is that "
-    "of recent papers: linear warm-up, cosine decay to a tenth, gradients clipped at 1, weight decay 0.1. At the small "
-    "scale it has 16 blocks of width 32, and 1,000 minibatches have 8 sequences of 64 characters of Austen's novels.",
-    "The *slowdown* is the number of steps to a training loss, over the number that one stage takes with the same "
-    "optimizer, as a geometric mean over seeds with its 95 % interval, paired by seed. The target is the loss of one "
-    "stage after 70 % or 10 % of its steps; losses are means over 5 % of all steps. As all runs are equally long, "
-    "slowdowns above 1.43 and 10 cannot be measured: such a run does not reach the target, and counts as infinite. The "
-    "earlier target is still above the entropy of pairs of characters, so it compares the first part of training; the "
-    "final losses compare all of it. Targets differ between optimizers, so compare slowdowns, not steps. A target is "
-    "the mean over the seeds of one stage; where one of them does not reach it, there is no slowdown but a dash.",
+    "All stages hold weights. The recipe is that of recent papers: linear warm-up, cosine decay to a tenth, gradients"
+    " clipped at 1, weight decay 0.1. The *slowdown* is a geometric mean over seeds with its 95 % interval, paired by"
+    " seed. The target is the training loss of one stage after 70 % or 10 % of its steps; losses are means over 5 % "
+    "of all steps. As all runs are equally long, slowdowns above 1.43 and 10 cannot be measured: such a run does not "
+    "reach the target, and counts as infinite. The earlier target is still above the entropy of pairs of characters, "
+    "so it compares the first part of training; the final losses compare all of it. Targets differ between "
+    "optimizers, so compare slowdowns, not steps. Where a seed of one stage does not reach the target, there is no "
+    "slowdown.",
     "All rows but PACI stash weights or predict them; PACI updates after 4 microbatches. Error feedback has c = 1, "
     "NAdam a first β of 0.99, and rates by delay reach their full values after 140 updates at the small scale.",
     "`make slowdown` runs all of it, the first figure first, and continues where it was interrupted. `python -m "
@@ -185,33 +269,14 @@ _AT_OWN_RATES = (
 
 
 def _sentences(lines: Sequence[Line]) -> Iterator[str]:
-    """What the intervals say of the deepest pipelines, against AdamW with stashed weights."""
-    control = next((line for line in lines if line.name == _CONTROL), None)
-    if control is None:
-        return
-    for stages in control.depths[1:]:
-        own = control.slowdown(EARLY, stages)
-        if own is None:
-            continue
-        said: dict[str, list[str]] = {kind: [] for kind in _MEANINGS}
-        for line in lines:
-            if line is not control and (found := line.slowdown(EARLY, stages)):
-                kind = compared(*(over_one_stage(each, EARLY, stages) for each in (line, control)))
-                if kind == "undecided" and math.isinf(found.middle):
-                    said["lost"].append(line.name)
-                else:
-                    said[kind].append(f"{line.name} {ratio_cell(found)}")
-        texts = [f"{_MEANINGS[kind]}: {', '.join(names)}" for kind, names in said.items() if names]
-        yield "; ".join([f"D = {stages}, to the earlier loss: AdamW {ratio_cell(own)}", *texts])
-
-
-_MEANINGS = {
-    "less": "slowed down less",
-    "same": "the same bits",
-    "more": "slowed down more",
-    "undecided": "undecided",
-    "lost": "infinite, too",
-}
+    """The slowdown of AdamW with stashed weights, and what is slowed down less, as far as anything is."""
+    control = _control(lines)
+    for stages in control.depths[1:] if control else ():
+        own = control.slowdown(EARLY, stages) if control else None
+        less = [line.name for line in lines if _against(line, EARLY, stages, control) == "less"]
+        if own and (less or math.isfinite(own.middle)):
+            names = ", ".join(less) or "nothing"
+            yield f"D = {stages}, to the loss at {STEPS_TO_LOSS[EARLY]:.0%}: AdamW {ratio_cell(own)}; less: {names}."
 
 
 def _next_to_papers(lines: Sequence[Line]) -> Iterator[tuple[str, ...]]:

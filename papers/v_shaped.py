@@ -3,30 +3,29 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from papers import slowdown
-from papers.lines import Line
+from papers import forest, slowdown
+from papers.claims import Answer, Verdict, seen
+from papers.difference import Effect
+from papers.lines import LOSS, Line
+from papers.paper import Claim
 from papers.slowdown import EARLY, compared, line_of, over_one_stage
 from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.reporting.seed_statistics import Interval, Values, difference
 from pipetrain.reporting.sweep.slowdown import ratio_cell
-from pipetrain.runner.terminal.style import INK, figure_of_rows
 from pipetrain.runner.terminal.text_table import counted, markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from pipetrain.runner.tracking.files import write_whole
 
 NAME = "v_shaped"
-FIGURE = f"{NAME}.png"
+FIGURE = f"{NAME}.svg"
 LINES = (("adamw", "pipedream"), ("adamw", "pipeoptim"), ("nadam", "pipedream"), ("soap", "pipedream"))
 """Presets of `1f1b`, and the method; that of `1f1b_v` has the same name after `v_`."""
 _NUMBERS = (8, 16, 32)
 """The numbers of processes that are compared."""
-_TOP = 10.0
-"""The largest slowdown to the earlier loss that the length of the runs can show."""
 _PLANNED = len(LINES) * len(_NUMBERS) * 3 + len({preset for preset, _ in LINES}) * 3
 """Number of runs in a V: each line on each number of processes, and each preset on one, with three seeds."""
 _MADE = "<!-- made by `python -m papers pages v_shaped`; edits are lost -->"
@@ -92,6 +91,16 @@ def pairs_of(results: Path) -> tuple[str, list[Pair]]:
     return SMALL, []
 
 
+def write(results: Path, output: Path) -> Iterator[Path]:
+    """Writes the page and its figure; yields the files."""
+    scale, pairs = pairs_of(results)
+    if pairs:
+        forest.draw(output / "images" / FIGURE, comparisons(pairs), lambda _: "gpt")
+        yield output / "images" / FIGURE
+    write_whole(output / f"{NAME}.md", page(scale, pairs))
+    yield output / f"{NAME}.md"
+
+
 def page(scale: str, pairs: Sequence[Pair]) -> str:
     """Text of the page."""
     return "\n\n".join(_parts(scale, pairs)) + "\n"
@@ -104,10 +113,10 @@ def _parts(scale: str, pairs: Sequence[Pair]) -> Iterator[str]:
         yield _ABOUT
         yield "Nothing has been measured yet."
         return
-    yield f"![Final loss and slowdown of 1f1b and 1f1b_v by the number of processes](images/{FIGURE})"
-    yield f"*Means and 95 % intervals at {scale} scale; ▲: the loss was not reached. The table has paired differences.*"
     yield _ABOUT
     yield "\n".join(_sentences(pairs))
+    yield f"![Final loss of 1f1b_v against 1f1b](images/{FIGURE})"
+    yield f"*How much less the final loss of `1f1b_v` is, at {scale} scale. ● less, ✕ more, ○ undecided.*"
     yield "## The same number of processes"
     yield _HOW
     yield "\n".join(markdown_table(_HEADS, _rows(pairs)))
@@ -223,51 +232,28 @@ _NOT_SHOWN = (
 )
 
 
-def draw(path: Path, pairs: Sequence[Pair]) -> None:
-    """Final losses above, slowdowns below, with a panel for each pair."""
-    width = max(1.6, 4.8 / len(pairs))
-    with figure_of_rows(path, [[width + 0.3, *[width] * (len(pairs) - 1)]] * 2, 2.4) as (above, below):
-        for pair, losses, slowed in zip(pairs, above, below, strict=True):
-            losses.set_title(pair.flat.name.replace(", ", ",\n"))
-            _draw(losses, pair, lambda pair, count: _means(pair, count), math.inf)
-            _draw(slowed, pair, Pair.slowdowns, _TOP)
-            slowed.set_ylim(0.9, 1.03 * _TOP)
-            slowed.set_xlabel("processes P")
-        low, high = (pick(panel.get_ylim()[end] for panel in above) for end, pick in ((0, min), (1, max)))
-        for panel in above:
-            panel.set_ylim(low, high + 0.3 * (high - low))  # room for the legend
-        above[0].set_ylabel("final loss")
-        below[0].set_ylabel("slowdown (▲: not reached)")
-        above[0].legend(loc="upper left")
+def comparisons(pairs: Sequence[Pair]) -> list[Claim]:
+    """The differences, as parts of claims that the final loss is less: on the same processes, in the same stages."""
+    same = [(pair, "P", {count: pair.change([count]) for count in pair.numbers}) for pair in pairs]
+    equal = [
+        (pair, "D", {depth: pair.at_equal_depth(depth) for each, depth in _equal(pairs) if each is pair})
+        for pair in pairs
+    ]
+    claims: list[Claim] = []
+    for pair, size, changes in (*same, *(each for each in equal if each[2])):
+        answers = [_answer(f"{size} = {count}", change, pair.flat.losses[count]) for count, change in changes.items()]
+        less, more = (sum(each.holds is holds for each in answers) for holds in (True, False))
+        verdict = Verdict(seen(less, more, len(answers), SMALL), [], answers)
+        claims.append(Claim(len(claims) + 1, {"claim": f"{pair.flat.name}, {_WHERE[size]}"}, verdict))
+    return claims
 
 
-def _means(pair: Pair, count: int) -> tuple[Interval, Interval]:
-    """The mean losses of `1f1b` and of `1f1b_v`."""
-    flat, v = (
-        difference(values, dict.fromkeys(values, 0.0)) for values in (pair.flat.losses[count], pair.v.losses[2 * count])
-    )
-    return flat, v
+def _answer(where: str, change: Interval, flat: Values) -> Answer:
+    """The gain of `1f1b_v` in one of the comparisons."""
+    gain = replace(change, middle=-change.middle, low=-change.high, high=-change.low)
+    effect = Effect(f"1f1b_v, {where}", "1f1b", LOSS, gain, statistics.fmean(flat.values()), limit=0.0)
+    return Answer((where,), _HOLDS[_said(change)], f"{where}: {_cell(change)}", SMALL, effect=effect)
 
 
-def _draw(
-    panel: "Axes",
-    pair: Pair,
-    of: Callable[[Pair, int], tuple[Interval | None, Interval | None]],
-    top: float,
-) -> None:
-    for side, (name, dashes, marker, inside) in enumerate((("1f1b", "-", "o", INK), ("1f1b_v", "--", "s", "white"))):
-        found = {count: interval for count in pair.numbers if (interval := of(pair, count)[side])}
-        at = {count: math.log2(count) + 0.2 * side - 0.1 for count in found}
-        reached = {count: each for count, each in found.items() if math.isfinite(each.middle) and each.middle <= top}
-        x, middles = [at[count] for count in reached], [each.middle for each in reached.values()]
-        look: dict[str, Any] = {"color": INK, "markerfacecolor": inside, "markersize": 5, "clip_on": False}
-        if x:  # an empty line without clipping has no place in the layout
-            panel.plot(x, middles, linestyle=dashes, marker=marker, label=name, zorder=3, **look)
-        for count, each in reached.items():
-            if math.isfinite(each.low + each.high):
-                panel.vlines(at[count], each.low, min(each.high, top), color=INK, linewidth=1, linestyle=dashes)
-        lost = [at[count] for count in found.keys() - reached.keys() if top < math.inf]
-        if lost:
-            panel.plot(lost, [top] * len(lost), linestyle="none", marker="^", **look)
-    panel.set_xticks([math.log2(count) for count in _NUMBERS], [str(count) for count in _NUMBERS])
-    panel.set_xlim(math.log2(_NUMBERS[0]) - 0.4, math.log2(_NUMBERS[-1]) + 0.4)
+_WHERE = {"P": "on the same P processes", "D": "in the same D stages, on D/2 processes"}
+_HOLDS = {"less": True, "more": False, "undecided": None}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from papers.claims import DOES_NOT_HOLD, HOLDS_PARTLY, RankingClaim, Rule, Verdict
 from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
-from papers.paper import Paper, Tables
+from papers.paper import Finding, Paper, Tables
 
 _SYNC, _ASYNC = "pipedream_flush", "pipedream"
 
@@ -42,8 +42,17 @@ def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
 
 PAPER = Paper(
     name="asyncpp",
+    short="AsyncPP",
     citation="Ajanthan, Ramasinghe, Zuo, Avraham, Long: Nesterov Method for Asynchronous Pipeline Parallel "
     "Optimization, ICML 2025 (arXiv 2505.01099)",
+    about="AsyncPP trains PipeDream with NAdam and a first β of 0.99, whose look-ahead is to make up for the delay.",
+    findings=(
+        Finding(
+            "Here it ends at a much higher perplexity than synchronous training, unlike in the paper.",
+            {"below_synchronous": "not seen"},
+        ),
+        Finding("Whether it is below PipeDream with AdamW is undecided.", {"below_asynchronous": "undecided"}),
+    ),
     provenance="Formulas and hyperparameters are from the authors' code, the claims from the abstract, and the numbers "
     "from a summary, because the paper itself was not available. The optimizer of its baselines is not known here; "
     "AdamW is a choice. It reports, on WikiText-103, a perplexity of 27.72, and of 30.63 for GPipe.",

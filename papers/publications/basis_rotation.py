@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from papers.claims import Contrast, ContrastClaim, Rule
-from papers.paper import Paper
+from papers.paper import Finding, Paper
 
 _METRIC = "loss_steps"
 _DEPTHS = (1, 2, 8)
@@ -38,8 +38,21 @@ _RULES: Mapping[str, Sequence[Rule]] = {
 
 PAPER = Paper(
     name="basis_rotation",
+    short="Basis rotation",
     citation="Jung, Shin, Lee: Mitigating Staleness in Asynchronous Pipeline Parallelism via Basis Rotation, ICML 2026 "
     "(arXiv 2602.03515)",
+    about="AdamW in a basis that is rotated with the curvature is said to tolerate the delays of a deep pipeline.",
+    findings=(
+        Finding(
+            "Depth slows PipeDream with AdamW down, and less so in a rotated basis; bases of both sides are better "
+            "than those of one.",
+            {"depth_slows": "seen", "rotation_helps": "seen", "bilateral_over_unilateral": "seen"},
+        ),
+        Finding(
+            "Whether learning rates by delay help, and which moments are better, is undecided.",
+            {"correction_helps": "undecided", "second_over_first": "undecided"},
+        ),
+    ),
     provenance="The optimizer and its settings are from the authors' code, the claims from the abstract, and the other "
     "numbers from a summary, because the paper itself was not available. It reports, with 32 stages, slowdowns of 5.81 "
     "for PipeDream and 4.24 for PipeDream-LR; of 1.27 for bases of second moments on both sides and 1.66 on one; and "

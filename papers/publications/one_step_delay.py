@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from papers.claims import DOES_NOT_HOLD, HOLDS, ContrastClaim, RankingClaim, Rule, Verdict
 from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
-from papers.paper import Paper, Tables
+from papers.paper import Finding, Paper, Tables
 
 _OPTIMIZERS = ("adamw", "muon", "soap")
 _SYNC, _DELAYED, _CORRECTED = "pipedream_flush", "pipedream_2bw", "error_feedback=1.0"
@@ -40,8 +40,20 @@ def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
 
 PAPER = Paper(
     name="one_step_delay",
+    short="One-step delay",
     citation="Zmushko, Petrov, Abdullaev, Khrushchev, Horváth: One-Step Gradient Delay is Not a Barrier for "
     "Large-Scale Asynchronous Pipeline Parallel LLM Pretraining, ICML 2026 (arXiv 2606.30634)",
+    about="A gradient that is one step late is said to hurt AdamW, to hurt Muon and SOAP less, and error feedback to "
+    "close the gap.",
+    findings=(
+        Finding("The delay raises AdamW's loss.", {"adamw_loses": "seen"}),
+        Finding(
+            "Error feedback lowers the loss of Muon and SOAP under the delay, but does not close the gap of AdamW "
+            "and SOAP.",
+            {"feedback_helps": "seen in part", "feedback_closes": "not seen"},
+        ),
+        Finding("Whether Muon and SOAP lose less than AdamW is undecided.", {"matrices_tolerate": "undecided"}),
+    ),
     provenance="Formulas are from code of other authors (RamTorch). Numbers and claims are from summaries, because the "
     "paper itself was not available.",
     verdicts=_verdicts,

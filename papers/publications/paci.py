@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from papers.claims import DOES_NOT_HOLD, HOLDS, RankingClaim, Rule, Verdict
 from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
-from papers.paper import Paper, Tables
+from papers.paper import Finding, Paper, Tables
 
 _SYNC = "pipedream_flush"
 _DEPTHS, _COUNTS = range(2, 17), range(1, 17)
@@ -41,8 +41,18 @@ _RULES: Mapping[str, Sequence[Rule]] = {
 
 PAPER = Paper(
     name="paci",
+    short="PACI",
     citation="Elam, Rahimi, Mendelson, Baskin: Breaking the Bubble: Asynchronous Pipeline Parallel Training with "
     "Bounded Weight Inconsistency, 2026 (arXiv 2606.07881)",
+    about="PACI reads the newest weights everywhere, without stashing, and accumulates gradients over a microbatches "
+    "to bound the delay.",
+    findings=(
+        Finding("The bounds on delay and memory hold.", {"bound": "holds", "one_version": "holds"}),
+        Finding(
+            "Accumulation helps, but with eight microbatches the perplexity is still above that of 1F1B with a flush.",
+            {"accumulation_helps": "seen", "same_perplexity": "not seen"},
+        ),
+    ),
     provenance="The algorithm is from the authors' code, and the recipe and the numbers are from a summary, because "
     "the paper itself was not available. It reports the same perplexity 1.69 and 1.41 times sooner than under 1F1B "
     "with a flush, with minibatches of 128 and 256.",

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from papers.claims import HOLDS, HOLDS_PARTLY, MeanRatioClaim, RankingClaim, Rule, Verdict
 from papers.difference import Relation
-from papers.paper import Comparison, Paper, Row, Tables, Value
+from papers.paper import Comparison, Finding, Paper, Row, Tables, Value
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.graph.layer_costs import LayerCost, layer_costs
 from pipetrain.runner.terminal.text_table import size_of, text_table
@@ -288,8 +288,26 @@ def _predicted_throughput(_folder: Path) -> list[str]:
 
 PAPER = Paper(
     name="pipedream",
+    short="PipeDream",
     citation="Narayanan, Harlap, Phanishayee, Seshadri, Devanur, Ganger, Gibbons, Zaharia: PipeDream: Generalized "
     "Pipeline Parallelism for DNN Training, 2019",
+    about="PipeDream keeps the weights of each forward for its backward (weight stashing), in a pipeline that a "
+    "planner cuts and replicates; the paper compares it with data parallelism, model parallelism and GPipe.",
+    findings=(
+        Finding(
+            "Pipelining more than doubles the throughput of model parallelism, a deeper pipeline takes more memory, "
+            "and asynchronous data parallelism misses the target.",
+            {"model_parallel": "seen", "depth_memory": "seen", "asp_slow": "seen"},
+        ),
+        Finding(
+            "On translation, weight stashing needs more epochs than synchronous training.",
+            {"statistical_efficiency": "not seen"},
+        ),
+        Finding(
+            "Most claims on speed need clusters, and were not tested.",
+            {"epoch_faster": "not tested", "gpipe_slower": "not tested", "hybrid_parallelism": "not tested"},
+        ),
+    ),
     recomputed=_recomputed,
     exact=_exact,
     notes={

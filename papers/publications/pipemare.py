@@ -23,7 +23,7 @@ from papers.claims import (
 )
 from papers.closed_forms import utilization_of_gpipe
 from papers.difference import Relation
-from papers.paper import Comparison, Paper, PaperFigure, Tables, Value
+from papers.paper import Comparison, Finding, Paper, PaperFigure, Tables, Value
 from papers.publications.figures import draw_stages
 from papers.publications.pipemare_memory import (
     delay_plus_one_microbatch,
@@ -420,7 +420,27 @@ def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
 
 PAPER = Paper(
     name="pipemare",
+    short="PipeMare",
     citation="Yang, Zhang, Li, Ré, Aberger, De Sa: PipeMare: Asynchronous Pipeline Parallel DNN Training, 2021",
+    about="PipeMare trains fine-grained asynchronous pipelines on the newest weights, and mends their delay by "
+    "learning rates that fall with it (T1), by a correction of the backward's weights (T2) and by a synchronous "
+    "warm-up, PipeMareW.",
+    findings=(
+        Finding(
+            "The formulas for utilization and stability hold, that for memory in part.",
+            {"utilization_14": "holds", "stability_delay": "holds", "memory_2_7": "holds partly"},
+        ),
+        Finding(
+            "On a small Transformer, plain asynchrony and PipeDream end far below GPipe, but do not fail altogether "
+            "as in the paper.",
+            {"asynchrony_diverges": "not seen", "pipedream_fails": "not seen"},
+        ),
+        Finding(
+            "PipeMareW stays below GPipe there, and PipeMare loses accuracy with more stages.",
+            {"warmup_closes_gap": "not seen", "stages_harmless": "not seen"},
+        ),
+        Finding("With twice the stages T2 helps.", {"t2_needed_deep": "seen in part"}),
+    ),
     recomputed=_recomputed,
     exact=_exact,
     notes={
@@ -476,7 +496,7 @@ PAPER = Paper(
     figures=(
         PaperFigure(
             "fig9",
-            "pipemare_fig09.png",
+            "pipemare_fig09.svg",
             "Figure 9: activations at each of 16 stages, in four segments, in those of one microbatch. Recomputation "
             f"leaves {sum(_LEFT)} of {sum(_KEPT)}.",
             _draw,

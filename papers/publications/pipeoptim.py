@@ -6,7 +6,7 @@ from fractions import Fraction
 from papers.claims import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, MeanRatioClaim, RankingClaim, Reaches, Rule, Verdict
 from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
-from papers.paper import Comparison, Paper, Tables, Value
+from papers.paper import Comparison, Finding, Paper, Tables, Value
 from papers.planned_reads import planned_reads
 from pipetrain.runner.tracking.throughput import PREDICTED
 
@@ -224,8 +224,27 @@ def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
 
 PAPER = Paper(
     name="pipeoptim",
+    short="PipeOptim",
     citation="Guan, Li, Liang, Wang, Lu: PipeOptim: Ensuring Effective 1F1B Schedule with Optimizer-Dependent Weight "
     "Prediction",
+    about="PipeOptim predicts the weights that a minibatch's backward will meet from the optimizer's own step, so that "
+    "an asynchronous 1F1B pipeline needs at most two versions of its weights.",
+    findings=(
+        Finding("The bound on memory holds.", {"two_versions": "holds"}),
+        Finding(
+            "With AdamW on the Residual LSTM and with Adam on GNMT-8, PipeOptim ends below GPipe, where the paper "
+            "has it ahead.",
+            {"adamw_best": "not seen", "gnmt8_best_bleu": "not seen"},
+        ),
+        Finding(
+            "On the small image networks the methods cannot be told apart.",
+            {"sgdm_matches_gpipe": "not tested", "sgdm_above_stashing": "undecided"},
+        ),
+        Finding(
+            "Its predicted throughput is above GPipe's, and about PipeDream's.",
+            {"throughput_above_gpipe": "seen in part", "throughput_like_pipedream": "seen in part"},
+        ),
+    ),
     recomputed=_recomputed,
     exact=_exact,
     notes={

@@ -7,7 +7,7 @@ from itertools import pairwise
 from papers.claims import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, Control, Distinct, RankingClaim, Rule, Verdict
 from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
-from papers.paper import Comparison, Paper, Tables, Value
+from papers.paper import Comparison, Finding, Paper, Tables, Value
 from papers.planned_reads import behind_newest
 from pipetrain.runner.tracking.throughput import PREDICTED
 
@@ -128,8 +128,23 @@ _RULES: Mapping[str, Sequence[Rule]] = {
 
 PAPER = Paper(
     name="timeprest",
+    short="V-, I-TiMePReSt",
     citation="Dutta, Chaki, De: Memory Efficient and Staleness Free Pipeline Parallel DNN Training Framework with "
     "Improved Convergence Speed, 2025",
+    about="V-TiMePReSt reads the newest weights only, and I-TiMePReSt scales the weights of a forward by their "
+    "staleness for its backward; both are compared with TiMePReSt and PipeDream.",
+    findings=(
+        Finding(
+            "V-TiMePReSt takes the least memory, and is free of staleness by the paper's own definition.",
+            {"v_least_memory": "holds", "v_staleness_free": "holds by"},
+        ),
+        Finding(
+            "I-TiMePReSt takes fewer epochs to a target than TiMePReSt, as in the paper; so does V-TiMePReSt, unlike"
+            " in the paper.",
+            {"epochs_to_accuracy": "seen in part", "v_more_epochs": "not seen"},
+        ),
+        Finding("Claims on time were not tested.", {"time_to_accuracy": "not tested", "equal_time": "not tested"}),
+    ),
     recomputed=_recomputed,
     exact=_exact,
     remarks=(

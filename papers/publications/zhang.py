@@ -21,7 +21,7 @@ from papers.claims import (
 )
 from papers.closed_forms import CLOSED, Position
 from papers.difference import Relation
-from papers.paper import Comparison, Paper, PaperFigure, Row, Tables, Value
+from papers.paper import Comparison, Finding, Paper, PaperFigure, Row, Tables, Value
 from papers.publications.figures import draw_increase
 from papers.publications.zhang_formulas import ActivationCount, NoisyQuadratic, accelerators, count, hybrid_speedup
 from pipetrain.engine.models.chain import LayerChain
@@ -340,7 +340,24 @@ _RULES: Mapping[str, Sequence[Rule]] = {
 
 PAPER = Paper(
     name="zhang",
+    short="Zhang & Abdelrahman",
     citation="Zhang, Abdelrahman: Pipelined Training with Stale Weights in Deep Convolutional Neural Networks, 2021",
+    about="Stages of a convolutional network train without waiting for each other, so that the layers before a cut "
+    "read stale weights; a hybrid trains the last epochs without a pipeline.",
+    findings=(
+        Finding(
+            "Cuts after early layers cost little accuracy here, too, and more stages cost more.",
+            {"early_stages_harmless": "seen in part", "stages_cost": "seen"},
+        ),
+        Finding(
+            "How stale the weights are matters, and not only their share: nine cuts lose more than one late cut.",
+            {"share_decides": "seen in part"},
+        ),
+        Finding(
+            "Whether the hybrid recovers the loss is undecided, and speed was not tested.",
+            {"hybrid_recovers": "undecided", "speedup": "not tested"},
+        ),
+    ),
     recomputed=_recomputed,
     exact=_exact,
     notes={
@@ -371,11 +388,11 @@ PAPER = Paper(
     figures=(
         PaperFigure(
             "fig8",
-            "zhang_fig08.png",
+            "zhang_fig08.svg",
             "Figure 8: increase of memory with 4 stages against the minibatch size, counted on our models, with the "
             "cuts of table 9.",
             _draw_8,
         ),
-        PaperFigure("fig9", "zhang_fig09.png", "Figure 9: the same for VGG-16 on ImageNet.", _draw_9),
+        PaperFigure("fig9", "zhang_fig09.svg", "Figure 9: the same for VGG-16 on ImageNet.", _draw_9),
     ),
 )

@@ -9,8 +9,8 @@ import pytest
 
 from papers.claims import Apart, ContrastClaim, MeanRatioClaim, RankingClaim, RatioTrendClaim, Reaches
 from papers.difference import Relation
+from papers.evidence import measured_rows
 from papers.judgement import judge
-from papers.measured_section import measured_section
 from papers.pages import PAPERS
 from papers.paper import PublishedTable
 from papers.results import read_results
@@ -92,10 +92,9 @@ def judged(folder, *rules, **more):
     return judge(rules, results(folder), **more)
 
 
-def section(folder, tables=None):
-    """The page's section of what was measured, as text."""
-    blocks = measured_section(PAPERS["pipeoptim"], tables or {}, results(folder))
-    return "\n".join(line for block in blocks for line in block)
+def measured(folder, tables=None):
+    """The rows of what was measured."""
+    return list(measured_rows(PAPERS["pipeoptim"], tables or {}, results(folder)))
 
 
 @pytest.mark.parametrize(
@@ -234,10 +233,10 @@ def test_experiment_without_evaluation_shows_throughput_only(tmp_path):
     rate = {**of_means("pipeoptim", {}, 1), "mean": {"samples_per_second": 6.4014}}
     write(tmp_path, "table5_gnmt8", {"pipeoptim": rate}, metric=None)
     assert judged(tmp_path, order(LIKE, "pipeoptim", experiment="table5_gnmt8")) is None
-    text = section(tmp_path)
-    assert "|  | samples/s | runs |\n" in text
-    assert "| pipeoptim | 6.4 | 1 completed |" in text
-    assert "![table5_gnmt8: costs](" in text
+    (row,) = measured(tmp_path)
+    assert [row[name] for name in ("name", "metric", "value", "samples/s", "idle", "runs")] == [
+        "pipeoptim", "", "", "6.4", "", "1 completed",
+    ]  # fmt: skip
 
 
 def test_runs_that_failed_count_as_having_missed_the_target(tmp_path):
@@ -246,7 +245,9 @@ def test_runs_that_failed_count_as_having_missed_the_target(tmp_path):
     group = {**of_means("pipedream", {}, 1), "statuses": {"completed": 2, "diverged": 1}}
     group |= {"mean": {"target_epochs": 8}, "runs": [learned, {"status": "diverged", "seed": 1}, lost]}
     write(tmp_path, "table5_gnmt8", {"pipedream": group}, metric=None)
-    assert "| pipedream | 8.00 (1 of 3) | 1 completed, 1 diverged, 1 learned nothing |" in section(tmp_path)
+    (row,) = measured(tmp_path)
+    assert row["to target, epochs"] == "8.00 (1 of 3)"
+    assert row["runs"] == "1 completed, 1 diverged, 1 learned nothing"
 
 
 @pytest.mark.parametrize(
@@ -356,30 +357,30 @@ def test_claim_without_results_has_no_verdict_and_damaged_ones_are_refused(tmp_p
         results(tmp_path)
 
 
-def test_page_shows_printed_and_measured_numbers_and_curves(tmp_path):
+def test_printed_numbers_stand_beside_measured_ones(tmp_path):
     write(tmp_path, VGG, {"pipeoptim": around(80.0), "gpipe": None})
     row = {"optimizer": "adamw", "model": "VGG-16", "pipeoptim": "70.89", "gpipe": "70.12"}
-    text = section(tmp_path, {"table4": PublishedTable("table4", (row,))})
-    cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in text.splitlines() if line.startswith("| ")]
-    assert cells[-2:] == [["pipeoptim", "70.89", "80.00 ± 0.10"], ["gpipe", "70.12", ""]]
-    assert "On `fashion_mnist_mini`: Fashion-MNIST subset" in text
-    assert "`dataset=fashion_mnist_mini '~dataset.size'`" in text
-    assert "(images/pipeoptim_table4_vgg16.png)" in text
+    rows = measured(tmp_path, {"table4": PublishedTable("table4", (row,))})
+    cells = [[each[name] for name in ("name", "paper", "metric", "value")] for each in rows]
+    assert cells == [["pipeoptim", "70.89", "best top1", "80.00 ± 0.10"], ["gpipe", "70.12", "best top1", ""]]
+    assert {each["data"] for each in rows} == {"fashion_mnist_mini"}
+    assert all("dataset=fashion_mnist_mini ~dataset.size" in each["command"] for each in rows)
 
 
 def test_runs_are_outdated_once_their_preset_has_other_settings_or_no_small_scale(tmp_path):
     for name in (RESNET, "table6_inception_v3"):
         write(tmp_path, name, {"pipeoptim": around(80.0)})
         assert results(tmp_path)[name].outdated
-    assert "from before" in section(tmp_path)
+    assert [row["settings of today"] for row in measured(tmp_path)] == ["no", "no"]
     shutil.rmtree(tmp_path / "pipeoptim" / "table6_inception_v3")
     up_to_date(tmp_path, RESNET, "small")
     assert not results(tmp_path)[RESNET].outdated
-    assert "from before" not in section(tmp_path)
+    assert [row["settings of today"] for row in measured(tmp_path)] == ["yes"]
 
 
 @pytest.mark.parametrize(("scale", "told"), [("small", True), ("full", False)])
 def test_minutes_of_an_idle_machine_are_told_of_the_small_scale_alone(tmp_path, scale, told):
     write(tmp_path, RESNET, {"pipeoptim": around(80.0)}, scale=scale)
     up_to_date(tmp_path, RESNET, scale, timed=False, wall_s=1e6)
-    assert ("on an idle machine" in section(tmp_path)) is told
+    (row,) = measured(tmp_path)
+    assert bool(row["minutes if idle"]) is told

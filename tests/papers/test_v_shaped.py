@@ -2,13 +2,12 @@
 
 import csv
 import json
-import math
 from pathlib import Path
 
 import pytest
 
 from papers.targets import ReproductionTarget, command_of
-from papers.v_shaped import draw, page, pairs_of
+from papers.v_shaped import comparisons, page, pairs_of, write
 
 COLUMNS = ("method", "partition.stages", "seed", "status", "loss", "loss_steps", "early_loss_steps", "optimizer.lr")
 SEEDS = (1, 2, 3)
@@ -96,15 +95,15 @@ def test_page_needs_no_results(tmp_path):
     assert "Nothing has been measured yet." in page(*pairs_of(tmp_path))
 
 
-def test_figure_marks_losses_that_were_not_reached(results, monkeypatch):
-    drawn = []
+def test_figure_has_a_row_for_each_difference(results):
+    same, equal = comparisons(pairs_of(results)[1])
+    assert [each.holds for each in same.verdict.answers] == [True, False, None]
+    assert [each.effect.first for each in equal.verdict.answers] == ["1f1b_v, D = 16", "1f1b_v, D = 32"]
+    gain = same.verdict.answers[0].effect
+    assert gain.share(gain.gain.middle) == pytest.approx(0.0997 / 2.75, abs=1e-4)
 
-    def plot(_panel, x, _y, **look):
-        drawn.append((look["marker"], [round(2**each) for each in x]))
 
-    monkeypatch.setattr("matplotlib.axes.Axes.plot", plot)
-    monkeypatch.setattr("matplotlib.axes.Axes.legend", lambda *_args, **_look: None)
-    draw(results / "figure.png", pairs_of(results)[1])
-    lost = [places for marker, places in drawn if marker == "^"]
-    assert [len(places) for places in lost] == [2, 2]
-    assert all(min(places) > math.sqrt(8 * 16) for places in lost)
+def test_page_and_figure_are_written(results):
+    (results / "images").mkdir()
+    assert [path.name for path in write(results, results)] == ["v_shaped.svg", "v_shaped.md"]
+    assert "P = 8: -0.100" in (results / "images" / "v_shaped.svg").read_text()
