@@ -113,8 +113,8 @@ def check_cut(
     if not trains_like_eager(chain, example, output, seed):
         raise ConfigError(
             f"model: {name} cannot be cut into stages: in training, its layers give different outputs or gradients "
-            "than its own forward, for example because its first call differs; return an nn.Sequential whose children "
-            "are the layers, or a pipetrain.LayerChain(module, layers)"
+            "than its own forward; return an nn.Sequential whose children are the layers, or a "
+            "pipetrain.LayerChain(module, layers)"
         )
     tolerance = _MIXED_TOLERANCE if arithmetic.mixed else TOLERANCE
     with arithmetic.computing(torch.device("cpu")):

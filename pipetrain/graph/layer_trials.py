@@ -255,8 +255,8 @@ def check_in_place(chain: LayerChain, inputs: Tensors, cuts: Collection[int], ch
         if cut is None or not all(map(partial(close, tolerance=_TOLERANCE), uncut, cut)):
             raise ConfigError(
                 f"model: layer {chain.labels[changing[0]]} changes its input in place, which shares memory with "
-                "another tensor that crosses a cut; behind the cut these are two, and the model would compute "
-                "something else; pass on a clone() of one of them"
+                "another tensor that crosses a cut, and the next stage receives two separate ones; pass on a "
+                "clone() of one of them"
             )
 
 

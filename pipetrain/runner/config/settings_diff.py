@@ -70,7 +70,7 @@ class Difference:
 
     @property
     def changes_data(self) -> bool:
-        """True if samples may be others than before."""
+        """True if the samples may differ from those before."""
         return _is_of(self.setting, ("dataset",)) and self.changes_weights and not self.is_place
 
     @property

@@ -52,7 +52,7 @@ class CheckpointSaver:
         job: of the run.
         components: of the run; their modules still hold the tensors that they share.
         executor: of the stages of this process.
-        recorder: in the process of the last stage, which writes what is saved once; None in others.
+        recorder: in the process of the last stage, which writes what is saved once; None elsewhere.
     """
 
     def __init__(self, job: Job, components: Components, executor: Executor, recorder: Recorder | None) -> None:

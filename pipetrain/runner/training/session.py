@@ -165,7 +165,7 @@ class TrainingSession:
         if job.resume is not None and state.step == started_at and not trainer.interrupted:
             if not job.resumes_itself and trainer.saved_at is None:
                 self._checkpoints.save(state)
-            # all steps were done before; the measurements are those of then, unless an epoch or the stages were others
+            # all steps were done before; the measurements are those of then, unless an epoch or the stages changed
             if len(state.measured) == len(job.plan.stages):
                 reports = state.measured
         self._checkpoints.finish()

@@ -27,7 +27,7 @@ class Trainer:
 
     Attributes:
         state: position of the run.
-        recorder: in the process of the last stage; None in others.
+        recorder: in the process of the last stage; None elsewhere.
         decoder: of metrics that need the whole model; None if there are no such metrics.
         interrupted: True if a signal ended the run.
         saved_at: the step of the newest checkpoint of this run; None if that step may have to be saved again.
@@ -94,7 +94,7 @@ class Trainer:
         look at every drain is enough.
 
         Raises:
-            DivergedError: in the process of the last stage; the others wait until it has ended the run.
+            DivergedError: in the process of the last stage; the other processes wait until it has ended the run.
         """
         found = [name for name in self.executor.gather([stage.not_finite() for stage in self.executor.stages]) if name]
         if not found:

@@ -73,7 +73,7 @@ _FIRST, _INNER, _CLASSIFIER = 0.3, 0.4, 0.5
 def vgg16_cifar(channels: int, classes: int, width: int = 64, *, dropout: bool = True) -> LayerChain:
     """Thirteen convolutions with batch norm and three linear layers, the hidden ones 8 `width` wide; any image size.
 
-    There are 15,253,578 parameters for 3 channels and 10 classes. The 15,245,130 that are none of batch norm take the
+    There are 15,253,578 parameters for 3 channels and 10 classes. Without those of batch norm, 15,245,130 take the
     58.16 MB of Zhang & Abdelrahman's table 9. Images below 32 x 32 are enlarged to that. The first convolution has
     `width` channels, 64 in the paper, later ones up to 8 times more.
 

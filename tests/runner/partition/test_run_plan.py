@@ -42,20 +42,13 @@ def test_plan_of_one_stage_has_no_stale_weights():
     assert Plan("even", [StagePlan(0, 1, ["relu"], 0, 0.0, 0, 0)]).stale_weight_share == 0.0
 
 
-def test_tied_weight_counts_once_in_its_stage():
+@pytest.mark.parametrize("stages", [1, 2])
+def test_tied_weight_counts_once_in_a_stage_and_in_the_plan(stages):
     embedding, decoder = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
     decoder.weight = embedding.weight
     chain = LayerChain(nn.ModuleList([embedding, decoder]), [embedding, decoder])
-    plan = make_plan(chain, Even(1), [torch.zeros(2, 3, dtype=torch.long)])
-    assert plan.stages[0].parameters == 28
-
-
-def test_weight_held_by_two_stages_counts_once_in_the_plan():
-    embedding, decoder = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
-    decoder.weight = embedding.weight
-    chain = LayerChain(nn.ModuleList([embedding, decoder]), [embedding, decoder])
-    plan = make_plan(chain, Even(2), [torch.zeros(2, 3, dtype=torch.long)], shares_weights=True)
-    assert [stage.parameters for stage in plan.stages] == [28, 28]
+    plan = make_plan(chain, Even(stages), [torch.zeros(2, 3, dtype=torch.long)], shares_weights=stages > 1)
+    assert [stage.parameters for stage in plan.stages] == [28] * stages
     assert plan.to_json()["parameters"] == 28
 
 

@@ -55,7 +55,7 @@ def check_data(folder: Path, progress: Mapping[str, Any], loaders: Mapping[str, 
         folder: the checkpoint.
         progress: that it was saved with.
         loaders: by the names of their splits.
-        way_on: what to do if the data are meant to be others.
+        way_on: what to do if the change of the data is meant.
 
     Raises:
         ConfigError: one has another input or target, or there are more or fewer.
@@ -67,8 +67,7 @@ def check_data(folder: Path, progress: Mapping[str, Any], loaders: Mapping[str, 
             what, now, before = found
             raise ConfigError(
                 f"dataset: {what} of its `{name}` is {now}, and was {before} for the run of {folder}; the data have "
-                "changed, or their order or labels depend on the process, as those from a set or a folder listing do: "
-                f"sort them; {way_on}"
+                f"changed, or their order depends on the process (sort a set or a folder listing); {way_on}"
             )
 
 

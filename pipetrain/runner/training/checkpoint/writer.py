@@ -227,7 +227,7 @@ class BackgroundWriter:
         with self._changed:
             while (state := self._state) is not _IDLE:
                 if state is _EXCHANGING:
-                    with hooks.waiting(f"the others' parts of the checkpoint of step {self._step}"):
+                    with hooks.waiting(f"the other stages' parts of the checkpoint of step {self._step}"):
                         self._changed.wait_for(lambda: self._state is not _EXCHANGING)
                 else:
                     hooks.on_progress(f"writing the checkpoint of step {self._step}")

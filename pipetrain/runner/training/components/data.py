@@ -242,7 +242,7 @@ def check_repeatable(train: Fingerprint, plan: Plan) -> None:
     index = unreliable_sample(train)
     if index is not None and len(plan.bounds) > 1 and not plan.finegrained:
         raise ConfigError(
-            f"dataset: input and target of sample {index} differ each time it is read, and the first stage reads "
-            "inputs, the last stage targets; draw from the default generators of torch, random or numpy, which are "
-            "seeded for each sample (docs/your-own.md), or use partition.stages=1"
+            f"dataset: input and target of sample {index} differ each time it is read, and the first and the last "
+            "stage read it separately; draw from the default generator of torch, random or numpy, which is seeded for "
+            "each sample (docs/your-own.md), or use partition.stages=1"
         )

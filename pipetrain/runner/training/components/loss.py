@@ -189,7 +189,7 @@ def _check_gradient(loss: Loss, trial: DryRun) -> None:
 
 
 def _type_of_targets(loss: Loss, trial: DryRun) -> str:
-    """A type of the targets that the loss takes where it refuses theirs, after a semicolon; empty if there is none."""
+    """A type of the targets that the loss takes if it refuses theirs, after a semicolon; empty without one."""
     if _has_gradient(loss, trial):  # the types are not why it was refused
         return ""
     whole = all(torch.equal(target.long().to(target.dtype), target) for target in trial.targets)
@@ -274,8 +274,8 @@ def _check_sums(loss: Loss, trial: DryRun, together: PartScore) -> None:
         if sum(each) != float(hits):
             raise RunError(
                 f"`metrics` of the loss: {name} is {float(hits):g} for {len(samples)} samples together, but "
-                f"{', '.join(f'{value:g}' for value in each)} for each alone, so it is not a number of hits; a "
-                "metric that is not a count of hits, such as F1, belongs in `metrics`: docs/metrics.md"
+                f"{', '.join(f'{value:g}' for value in each)} for each alone; a metric that is not a "
+                "count of hits, such as F1, belongs in `metrics`: docs/metrics.md"
             )
 
 

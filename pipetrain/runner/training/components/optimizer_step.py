@@ -111,7 +111,7 @@ def _step_on(
 
 
 def check_step(optimizer: OptimizerSettings, staged: StagedModel, device: str) -> Iterator[str]:
-    """Warnings if a step of one weight depends on the others of its stage, or is random; a few weights are tried.
+    """Warnings if a step of one weight depends on other weights of its stage, or is random; a few weights are tried.
 
     Raises:
         ConfigError: the optimizer cannot update them, checkpoints cannot hold its state, or copies of a weight in
@@ -137,14 +137,14 @@ def check_step(optimizer: OptimizerSettings, staged: StagedModel, device: str) -
             raise ConfigError(f"optimizer: {differs}, and replicas must be equal; partition.replicas=null works")
         yield f"warning: {kind} draws random numbers, which differ from process to process: executors give other bits"
     elif any(not torch.equal(together[name].nan_to_num(), value.nan_to_num()) for name, value in alone.items()):
-        depends = f"a step of {kind} for one weight depends on the others of its stage"
+        depends = f"a step of {kind} for one weight depends on other weights of its stage"
         _refuse_copies(depends, staged)
         if len(staged.plan.bounds) > 1:
             yield f"warning: {depends}, so results depend on the partition"
 
 
 def _step_alone(optimizer: OptimizerSettings, weights: Mapping[str, Tensor], device: str) -> dict[str, Tensor]:
-    """These weights after a step without the others; none if it fails, as in optimizers that need several kinds."""
+    """These weights after a step without the rest; none if it fails, as in optimizers that need several kinds."""
     try:
         return try_step(optimizer, weights, device=device)
     except Exception:  # of the optimizer's own

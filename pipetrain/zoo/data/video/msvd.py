@@ -213,8 +213,8 @@ def _features_in(folder: Path) -> Path:
             return folder / name
     raise ConfigError(
         f"dataset.root={folder}: no {', '.join(_FEATURES[:-1])} or {_FEATURES[-1]} here, a float array (frames, "
-        "features) for each video by its name; extract them from the videos with a network of your choice, and put "
-        f"{CAPTIONS} of MSVD next to it (docs/language-models.md)"
+        f"features) for each video by its name; extract them with any network, and put {CAPTIONS} "
+        "of MSVD next to them (docs/language-models.md)"
     )
 
 

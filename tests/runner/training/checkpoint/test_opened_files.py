@@ -105,20 +105,17 @@ def test_history_opens_one_file(tmp_path, opened):
     assert opened == {"process-3.safetensors": 1}
 
 
-def test_manifest_that_lists_no_names_of_tensors_is_damaged(tmp_path):
+def test_manifest_that_lists_other_tensors_is_refused_with_the_file(tmp_path):
     folder = saved(tmp_path, 2)
-    content = json.loads((folder / manifest.NAME).read_text())
-    content["files"]["process-1.safetensors"]["tensors"] = [1]
-    (folder / manifest.NAME).write_text(json.dumps(content, indent=2) + "\n")
-    assert store.problem(folder).startswith(f"{folder / manifest.NAME}: damaged: ")
-
-
-def test_manifest_that_lists_another_tensor_is_refused_with_the_file(tmp_path):
-    folder = saved(tmp_path, 2)
-    content = json.loads((folder / manifest.NAME).read_text())
-    content["files"]["process-1.safetensors"]["tensors"].append("model.more")
-    (folder / manifest.NAME).write_text(json.dumps(content, indent=2) + "\n")
+    file = folder / manifest.NAME
+    content = json.loads(file.read_text())
+    listed = content["files"]["process-1.safetensors"]
+    listed["tensors"].append("model.more")
+    file.write_text(json.dumps(content, indent=2) + "\n")
     assert_refused(f"{folder}/process-1.safetensors: .*model.more", contents.model_state, folder)
+    listed["tensors"] = [1]
+    file.write_text(json.dumps(content, indent=2) + "\n")
+    assert store.problem(folder).startswith(f"{file}: damaged: ")
 
 
 def test_resumed_run_is_hashed_once_before_it_starts(tmp_path, monkeypatch):

@@ -264,7 +264,7 @@ def test_main_thread_names_its_own_wait_or_that_for_others(tmp_path, disk):
     ended.start()
     until_told(noted, "writing the checkpoint of step 4")
     disk.goes_on.set()
-    until_told(noted, "waits for the others' parts of the checkpoint of step 4")
+    until_told(noted, "waits for the other stages' parts of the checkpoint of step 4")
     goes_on.set()
     ended.join(SECONDS)
     assert not ended.is_alive()

@@ -117,7 +117,7 @@ class Normalized(torch.optim.SGD):
 
 def test_steps_that_depend_on_other_weights_of_the_stage_are_noted_and_refused_with_ties(tmp_path):
     optimizer = {"_target_": f"{__name__}.Normalized", "momentum": 0.9, "lr": 0.1}
-    told = f"warning: a step of {__name__}.Normalized for one weight depends on the others of its stage"
+    told = f"warning: a step of {__name__}.Normalized for one weight depends on other"
     assert any(note.startswith(told) for note in prepared(tmp_path, optimizer=optimizer).notes)
     alone = prepared(tmp_path, optimizer=optimizer, partition={**EVEN, "stages": 1}).notes
     assert not any(note.startswith(told) for note in alone)
