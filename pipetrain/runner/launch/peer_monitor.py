@@ -13,7 +13,8 @@ from typing import Self
 
 from typing_extensions import override
 
-from pipetrain.engine.errors import is_whole
+from pipetrain.engine.errors import ConfigError, is_whole
+from pipetrain.engine.files.json_reader import from_json
 from pipetrain.runner.launch import process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.runner.launch.heartbeat import (
@@ -54,13 +55,10 @@ class _Digest:
     @classmethod
     def read(cls, store: Board) -> Self | None:
         """The newest digest; None if there is none, or another program has written the entry."""
-        try:
-            content = json_value(store, _DIGEST)
-            digest = cls(**{**content, "silent": tuple(content["silent"])})
-        except (TypeError, KeyError):
-            return None
-        flags = isinstance(digest.finished, bool) and isinstance(digest.deadlocked, bool)
-        return digest if flags and all(map(is_whole, (digest.number, *digest.silent))) else None
+        with contextlib.suppress(ConfigError):
+            digest: Self = from_json(cls, json_value(store, _DIGEST))
+            return digest
+        return None
 
 
 class PeerMonitor(Monitor):
