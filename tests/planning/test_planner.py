@@ -55,8 +55,8 @@ def test_plan_has_times_traffic_and_memory_of_its_stages():
     assert [stage.time_s for stage in plan.stages] == [1.0, 1.0]
     assert sent_bytes(of_six, plan) == 2 * 1_000_000
     assert sent_bytes(of_six, of_six.data_parallel()) == pytest.approx(2 * 5 / 6 * 4e9)
-    # with a gradient of the last stage's input that is under way
-    assert [stage.memory_bytes for stage in plan.stages] == [2 * 5 * 10_000_000, 2 * 4_000_000_000 + 1_000_000]
+    # with the gradients of the last stage's input that may be under way
+    assert [stage.memory_bytes for stage in plan.stages] == [2 * 5 * 10_000_000, 2 * 4_000_000_000 + 3 * 1_000_000]
 
 
 def test_planned_stage_keeps_input_if_first_layer_needs_it():
@@ -258,7 +258,7 @@ def test_replicas_that_contradict_other_settings_are_refused(replicas, changes, 
         (TIED, 5, STRAIGHT, {}, "planner.straight=true with 5 devices: .* the model has 4"),
         (HEAVY_END, 2, {}, {"memory_gigabytes": [8.1, 1]}, "no plan fits; .* 8 times"),
         (SMALL_END, 4, STRAIGHT, {"memory_gigabytes": 0.0015}, r"no plan fits; .* 0\.002 GB .*train\.recompute=true"),
-        (HEAVY_END, 6, {}, {"memory_gigabytes": 7}, r"^topology\.memory_gigabytes=7: .* 8\.001 GB .*train\.batch_size"),
+        (HEAVY_END, 6, {}, {"memory_gigabytes": 7}, r"^topology\.memory_gigabytes=7: .* 8\.003 GB .*train\.batch_size"),
     ],
 )
 def test_what_no_plan_fits_is_refused(profile, devices, asked, topology, message):

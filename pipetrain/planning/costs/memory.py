@@ -157,7 +157,7 @@ class MemoryRules:
     def _sent_back(self, r: int, D: int) -> float:
         """Number of messages of gradients that stage r keeps: those that the stage before may not have taken, and one.
 
-        The first stage has a number as well, as if it sent any.
+        That of a single replica of the stage before. The first stage has a number as well, as if it sent any.
         """
         schedule, N = self.schedule, self.microbatches
         if not isinstance(schedule, ListSchedule):
@@ -239,9 +239,9 @@ class MemoryModel:
         return not all(rules.schedule.synchronous for rules in self.phases)
 
     def depends_on_stages_before(self, count: int) -> bool:
-        """True if a stage's memory depends on how many stages precede it."""
+        """True if a stage's memory depends on how many stages precede it; the first one sends no gradients back."""
         sizes = StageSizes(*[1.0] * 8)
-        first = replace(sizes, gradients=0.0)  # that the first stage sends back
+        first = replace(sizes, gradients=0.0)
         return self.flows and any(
             self.stage_bytes(StagePlace(count, behind), each) != self.stage_bytes(StagePlace(r, behind), each)
             for behind in (0, count)

@@ -115,7 +115,7 @@ class FlatSearch:
     def _stacked(self, device: int, behind: int) -> Table:
         memory, states = self.memory, len(self.states)
         after = self.topology.num_devices - device
-        r = device if memory is not None and memory.flows else 0
+        r = device if memory is not None and memory.flows else 1  # any that is not the first sends gradients back
         table = np.empty((after - behind, states, states))
         for count in range(1, after - behind + 1):
             table[count - 1] = self._stage(StagePlace(r, behind, count, after - count), device)

@@ -100,7 +100,7 @@ class HierarchicalSearch:
         size = prod(self.topology.workers[: level - 1])
         behind = (self.topology.workers[level - 1] - worker - count) * size
         workers_behind = place.workers_behind + place.replicas * behind
-        before = place.r + worker * size if self._counts_before else 0
+        before = place.r + worker * size if self._counts_before else 1  # all but the first send gradients back
         return StagePlace(before, place.behind + behind, place.replicas * count, workers_behind)
 
     def _on_one(self, level: int, place: StagePlace) -> Table:

@@ -64,9 +64,7 @@ def test_differing_vocabulary_is_refused_but_not_an_unsaved_one(made):
     progress["vocabulary_sha256"] = "a"
     store.check_vocabulary(folder, progress, SimpleNamespace(vocabulary_sha256="a"))
     for other in (SimpleNamespace(vocabulary_sha256="b"), SimpleNamespace()):
-        assert_refused(
-            r"dataset: its vocabulary is not that of .*step-", store.check_vocabulary, folder, progress, other
-        )
+        assert_refused(r"dataset: its vocabulary .*step-", store.check_vocabulary, folder, progress, other)
 
 
 def test_checkpoint_is_compared_with_the_samples_that_it_records(tmp_path):
