@@ -73,6 +73,7 @@ class ProfiledRun:
             profile = read_profile(Path(settings.profile))
         if searched:
             profile = profile or profile_of(settings)
+            profile = replace(profile, batch_size=profile.batch_size or settings.train.batch_size)
             stages, replicas = Planner.of(profile, settings).best().cut
         elif profile is None:
             built = plan_run(settings)

@@ -28,7 +28,7 @@ def outlook(first: Contender, count: int, request: "Request") -> list[str]:
     tuning = candidates * request.tuning_seeds if candidates > 1 else 0
     least = "at least " if first.grid.extends else ""
     runs = count * (tuning + request.seeds)
-    of_each = f"{tuning} to tune it, then {counted(request.seeds, 'seed', 'seeds')}"
+    of_each = f"{tuning} to tune it, then " * (tuning > 0) + counted(request.seeds, "seed", "seeds")
     seconds = runs * first.estimated_s / jobs
     took = f"about {duration(seconds)} by the size of the model"
     if request.minutes is not None and 60 * request.minutes < seconds:
