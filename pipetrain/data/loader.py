@@ -204,7 +204,6 @@ def keeping_readers(loaders: Sequence[Loader], *, inputs: bool, targets: bool) -
     need none for inputs, targets or both, as far as these are asked for.
 
     Raises:
-        ConfigError: this process is daemonic and may not start processes.
         RunError: processes cannot share memory here.
     """
     sources, first = [loader._fetch(inputs=inputs, targets=targets) for loader in loaders], loaders[0]

@@ -47,15 +47,10 @@ class Readers:
         pinned: True if minibatches are to be in page-locked memory.
 
     Raises:
-        ConfigError: this process is daemonic and may not start processes.
         RunError: processes cannot share memory here.
     """
 
     def __init__(self, sources: Sequence[Fetch], workers: int, prefetch: int | None, *, pinned: bool = False) -> None:
-        if multiprocessing.current_process().daemon:
-            raise ConfigError(
-                f"dataset.workers={workers}: a daemonic process cannot start workers; use dataset.workers=0"
-            )
         self._workers = workers
         self._tasks: list[Task] = []
         self._minibatches: DataLoader[Any] = DataLoader(
