@@ -9,8 +9,6 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from pipetrain.engine.errors import ConfigError
-
 TARGET = "_target_"
 """The key of an open section that names a class or function."""
 
@@ -383,13 +381,7 @@ def leaves(content: Any, name: str = "", *, into_lists: bool = False) -> Iterato
 
 @functools.cache
 def config_dir() -> Path:
-    """The folder of YAML files: inside an installed package, next to it in a checkout.
-
-    Raises:
-        ConfigError: it is missing.
-    """
+    """The folder of YAML files: inside an installed package, next to it in a checkout."""
     package = Path(__file__).resolve().parents[2]
-    for folder in (package / "conf", package.parent / "conf"):
-        if folder.is_dir():
-            return folder
-    raise ConfigError(f"the folder conf/ is missing next to {package}; install pipetrain again")
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parent / "conf"

@@ -44,10 +44,10 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
             built = target.build(**options)
     module: nn.Module = built.module if isinstance(built, LayerChain) else built
     progress = store.load_progress(folder)
-    _untie(module, progress.get("untied", {}), progress.get("aliases", {}))
     try:
+        _untie(module, progress.get("untied", {}), progress.get("aliases", {}))
         module.load_state_dict(contents.named_state(folder, averaged=True))
-    except RuntimeError as error:
+    except (AttributeError, RuntimeError) as error:  # of a module without a weight, or with another one
         raise ConfigError(f"{target.setting}: does not take the weights of {folder}: {one_line(error)}") from error
     return module
 
@@ -71,18 +71,9 @@ def data_of(folder: Path, objects: Mapping[str, Any], *, trust: bool = False) ->
 
 
 def _untie(module: nn.Module, names: Iterable[str], aliases: Mapping[str, str]) -> None:
-    """Gives the weights of these names, and of their aliases, memory of their own, as `model.untie` has in the run.
-
-    Raises:
-        ConfigError: the module has no such weight.
-    """
+    """Gives the weights of these names, and of their aliases, memory of their own, as `model.untie` has in the run."""
     for name in names:
-        try:
-            weight = module.get_parameter(name)
-        except AttributeError as error:
-            raise ConfigError(
-                f"model.untie: the module has no weight {name} that could have values of its own"
-            ) from error
+        weight = module.get_parameter(name)
         own = nn.Parameter(weight.detach().clone(), weight.requires_grad)
         for each in (name, *(alias for alias, first in aliases.items() if first == name)):
             owner, _, last = each.rpartition(".")
