@@ -6,6 +6,7 @@ from unittest import mock
 import pytest
 import torch
 from support import tied_model
+from support.methods import MethodCase
 from support.pipelines import batches, difference, pipeline, sgd
 from support.refusals import assert_refused
 from torch import nn
@@ -13,8 +14,12 @@ from torch import nn
 from pipetrain.engine.device_queue import numbers
 from pipetrain.engine.executors import tied_weights
 from pipetrain.engine.executors.tied_weights import TiedGradients, TiedMessages
+from pipetrain.engine.methods.synchronous import Synchronous
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.ties import Tie
+from pipetrain.engine.schedules.gpipe import GPipe
+from pipetrain.engine.schedules.replicas import Replicas
+from pipetrain.engine.schedules.round_robin import RoundRobin
 
 SHARED = "encoder.linear.weight"
 CUTS = ([2], [2, 6], [1, 2, 3, 5])
@@ -108,8 +113,10 @@ def test_offers_are_forgotten_once_all_have_taken_the_sum():
     assert gathered.take(0) is None
 
 
-def test_asynchronous_pipeline_with_shared_weight_is_refused():
-    assert_refused(rf"{SHARED} is in stages 0 and 1, and the asynchronous schedule 1f1b", trained, [2], "pipedream")
+def test_stages_that_would_not_keep_a_shared_weight_equal_are_refused():
+    replicated = MethodCase(Synchronous(), RoundRobin(GPipe(), Replicas((2, 1))))
+    assert_refused(rf"{SHARED} is in stages 0 and 1, and replicas", trained, [2], replicated)
+    assert_refused(rf"{SHARED} is in stages 0 and 1, and .* 1f1b", trained, [2], "pipedream")
     shared = nn.Linear(4, 4)
     pipeline(LayerChain.of_sequential(nn.Sequential(shared, shared, nn.Linear(4, 4))), [2], "pipedream")
 

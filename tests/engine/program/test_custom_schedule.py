@@ -69,6 +69,7 @@ WRONG = {
     **{message: {"operations": operations} for message, operations in WRONG_LISTS.items()},
     "in_flight(0, 3, 1) returned 1.5": {"in_flight": lambda *_place: 1.5},
     "stage 0, operation 1: F1.0 starts 1 updates before": {"delay": lambda *_place: 0},
+    "stage 0, operation 0: F0.0 starts after 0 updates": {"newest_at_forward": lambda *_place: 1},
     "partition.stages: two stages are needed": {"check": refuses},
     "pipetrain.ListSchedule": {
         "base": Schedule, "name": "listless", "family": Family.CONTINUOUS, "delay": lambda *_place: 0,
