@@ -7,7 +7,7 @@ from pathlib import Path
 
 from papers import heat_map
 from papers.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
-from papers.field_map import HYBRIDS, NAME, FieldMap, Reading, maps_of, reading_of
+from papers.field_map import HYBRIDS, NAME, PLAIN, FieldMap, Reading, maps_of, reading_of
 from papers.heat_map import Cell, Panel
 from papers.lines import Line, depths_of
 from papers.presets import composed, preset
@@ -143,7 +143,10 @@ def _slowdowns(maps: Sequence[FieldMap]) -> tuple[list[str], list[Panel]]:
         return Cell(interval.middle, f"{line.name}, D = {depth}: {ratio_cell(interval)}")
 
     known = [found for found in maps if _column(found)]
-    return _grid(known, lambda found: found.lines, cell, "D", lambda found: f" ({STEPS_TO_LOSS[_column(found)]:.0%})")
+    names, panels = _grid(known, lambda found: found.lines, cell, "D")
+    shares = [f"{STEPS_TO_LOSS[_column(found)]:.0%}" for found in known]
+    titled = zip(panels, shares, strict=True)
+    return names, [each._replace(title=f"{each.title} ({share})", most=10.0) for each, share in titled]
 
 
 def _column(found: FieldMap) -> str:
@@ -167,9 +170,9 @@ def _grid(
     lines: Callable[[FieldMap], Sequence[Line]],
     cell: Callable[[FieldMap, Line, int], Cell | None],
     depth: str,
-    more: Callable[[FieldMap], str] = lambda _: "",
 ) -> tuple[list[str], list[Panel]]:
-    names = list(dict.fromkeys(line.name for found in maps for line in lines(found)))
+    every = {line.name for found in maps for line in lines(found)}
+    names = sorted(every, key=lambda name: (name not in (PLAIN, "delayed"), "optimizer" in name, name))
     panels = []
     for found in maps:
         own = {line.name: line for line in lines(found)}
@@ -179,7 +182,7 @@ def _grid(
             for name in names
         ]
         heads = [f"{depth} = {depths[0]}", *map(str, depths[1:])]
-        panels.append(Panel(f"{found.title.split(' on ')[0].replace('`', '')}{more(found)}", heads, rows))
+        panels.append(Panel(f"{found.title.split(' on ')[0].replace('`', '')}", heads, rows))
     return [_short(name) for name in names], panels
 
 

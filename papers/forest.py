@@ -26,7 +26,7 @@ from pipetrain.reporting.sweep.columns import column_of
 from pipetrain.runner.terminal.style import GRAY
 
 WIDTH = 640
-_LEFT, _RIGHT = 220, 500
+_LEFT, _RIGHT = 232, 502
 """Edges of the plot in pixels; what is compared is to the left of it, networks and seeds to the right."""
 _ROW, _LINE, _HEAD = 15, 15, 40
 _LINEAR, _SHARE = 0.03, 0.55
@@ -142,10 +142,18 @@ def _labels(answer: Answer, answers: Sequence[Answer], network: Callable[[str], 
     words = f"{effect.first} / {effect.other.removeprefix(key)}"
     if len({each.metric for each in effects}) > 1:
         words = f"{column_of(effect.metric).head.removeprefix('best ').removeprefix('final ')}: {words}"
+    if sum(_alike(each, answer) for each in answers) > 1:
+        words += f" ({answer.experiments[0].partition('_')[2] or answer.experiments[0]})"
     networks = dict.fromkeys(map(network, answer.experiments))
     where = f"{len(answer.experiments)} networks" if len(networks) > 1 else next(iter(networks))
     seeds = "" if effect.gain is None or len(networks) > 1 else f", {effect.gain.seeds}"
     return words, f"{where}{seeds}"
+
+
+def _alike(one: Answer, other: Answer) -> bool:
+    """True if two answers compare the same in different experiments."""
+    names = [each.effect and (each.effect.first, each.effect.other, each.effect.metric) for each in (one, other)]
+    return names[0] == names[1] and len(one.experiments) == 1
 
 
 class _Axis:
@@ -156,8 +164,8 @@ class _Axis:
             effect.share(each)
             for effect in effects
             if effect.gain
-            for each in (effect.gain.middle, effect.limit)
-            if each is not None
+            for each in (effect.gain.low, effect.gain.middle, effect.gain.high, effect.limit)
+            if each is not None and math.isfinite(each)
         ]
         self.low = -self._end(max((-each for each in shares), default=0.0))
         self.high = self._end(max(shares, default=0.0))

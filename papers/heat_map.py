@@ -11,8 +11,6 @@ from pipetrain.runner.terminal.style import GRAY, INK
 _WIDTH, _WIDEST, _ROW, _GAP = 640, 48, 19, 12
 _SMALL = 10
 _DARKEST = (8, 48, 107)
-_MOST = 2.5
-"""The ratio from which on cells are darkest."""
 _LIGHT = 0.5
 """Shade from which on letters are white."""
 
@@ -47,11 +45,13 @@ class Panel(NamedTuple):
         title: above it.
         heads: of its columns.
         rows: a cell for each column, None where nothing was measured; as many rows as there are names.
+        most: the ratio from which on cells are darkest.
     """
 
     title: str
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell | None]]
+    most: float = 2.5
 
 
 def draw(path: Path, names: Sequence[str], panels: Sequence[Panel]) -> None:
@@ -74,11 +74,11 @@ def _panel(panel: Panel, x: float, width: float) -> Iterator[str]:
     for row, cells in enumerate(panel.rows):
         for column, cell in enumerate(cells):
             if cell:
-                yield _drawn(cell, x + width * column, 38 + _ROW * row, width)
+                yield _drawn(cell, panel.most, x + width * column, 38 + _ROW * row, width)
 
 
-def _drawn(cell: Cell, x: float, y: float, width: float) -> str:
-    shade = min(1.0, max(0.0, math.log(cell.ratio) / math.log(_MOST))) if cell.ratio > 0 else 0.0
+def _drawn(cell: Cell, most: float, x: float, y: float, width: float) -> str:
+    shade = min(1.0, max(0.0, math.log(cell.ratio) / math.log(most))) if cell.ratio > 0 else 0.0
     fill = "#" + "".join(f"{round(255 + shade * (part - 255)):02x}" for part in _DARKEST)
     box = rectangle(x, y, width - 1, _ROW - 1, fill, INK if cell.framed else "")
     color = "#fff" if shade > _LIGHT else ""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from papers import heat_map
+from papers import heat_map, svg
 from papers.compared import compared_runs
 from papers.heat_map import Cell, Panel
 from papers.lines import LOSS, STAGES, Line, depths_of
@@ -114,7 +114,12 @@ def panels(lines: Sequence[Line]) -> list[Panel]:
     order = sorted(titles, key=lambda column: (column == LOSS, STEPS_TO_LOSS.get(column, 0)))
     control = _control(lines)
     return [
-        Panel(titles[column], heads, [[_cell(line, column, depth, control) for depth in depths] for line in lines])
+        Panel(
+            titles[column],
+            heads,
+            [[_cell(line, column, depth, control) for depth in depths] for line in lines],
+            most=1.6 if column == LOSS else 10.0,
+        )
         for column in order
     ]
 
@@ -221,7 +226,7 @@ def _measured(what: str, lines: Sequence[Line], image: str, shared: int = 0) -> 
     yield f"**{what}: {runs} of {_PLANNED - shared} runs**, D = {', '.join(map(str, depths_of(lines)))}."
     if said := "\n".join(f"- {text}" for text in _sentences(lines)):
         yield said
-    yield f"![Steps to a loss and final loss over those of one stage](images/{image})"
+    yield svg.shown(image, "Steps to a loss and final loss over those of one stage")
 
 
 _QUESTION = (
@@ -275,7 +280,7 @@ def _sentences(lines: Sequence[Line]) -> Iterator[str]:
         own = control.slowdown(EARLY, stages) if control else None
         less = [line.name for line in lines if _against(line, EARLY, stages, control) == "less"]
         if own and (less or math.isfinite(own.middle)):
-            names = ", ".join(less) or "nothing"
+            names = "; ".join(less) or "nothing"
             yield f"D = {stages}, to the loss at {STEPS_TO_LOSS[EARLY]:.0%}: AdamW {ratio_cell(own)}; less: {names}."
 
 

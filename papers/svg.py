@@ -88,6 +88,11 @@ def wrapped(words: str, width: float, size: float = SIZE) -> list[str]:
     return lines
 
 
+def shown(name: str, alternative: str) -> str:
+    """A drawing in `images/` as Markdown, with a link to it, as browsers show tooltips only where it is by itself."""
+    return f"[![{alternative}](images/{name})](images/{name})"
+
+
 def write(path: Path, width: float, height: float, parts: Sequence[str]) -> None:
     """Writes a drawing of this size in pixels on white."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {number(width)} {number(height)}" '
