@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from papers import heat_map
+from papers import heat_map, svg
 from papers.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
 from papers.field_map import HYBRIDS, NAME, PLAIN, FieldMap, Reading, maps_of, reading_of
 from papers.heat_map import Cell, Panel
@@ -26,13 +26,13 @@ _TABLE = "verdicts.csv"
 _MADE = "<!-- made by `python -m papers pages map`; edits are lost -->"
 _QUESTION = (
     "How deep can a pipeline be before stale weights hurt, and which method helps beyond that depth? Three small "
-    "networks were trained in simulated pipelines of D fine-grained stages, by every method, each at learning rates "
-    "of its own; no paper has these results."
+    "networks were trained in simulated pipelines of D fine-grained stages, by every method, each at learning rates of "
+    "its own, in {0} runs of reported seeds. No paper has these results."
 )
 _FIGURE = (
     "*Final loss over that of D = 1, where nothing is stale. Dark: worse. Framed: shown to be at most 5 % above it. "
-    "?: undecided. Others: shown to be more than 5 % above it. Opened by itself, the figure shows the intervals; "
-    f"[{_TABLE}](../../results/{NAME}/{_TABLE}) has all numbers.*"
+    "?: undecided. Others: shown to be more than 5 % above it. Opened by itself, the figure shows intervals as "
+    f"tooltips; [{_TABLE}](../../results/{NAME}/{_TABLE}) has all numbers.*"
 )
 _ABOUT = (
     "**What was trained.** All stages hold weights, and no network has batch norm. The recipe is today's: linear "
@@ -90,20 +90,20 @@ def page(maps: Sequence[FieldMap]) -> str:
 def _parts(maps: Sequence[FieldMap]) -> Iterator[str]:
     yield "# The map of the field"
     yield _MADE
-    yield _QUESTION
+    yield _QUESTION.format(f"{sum(found.runs for found in maps):,}")
     if not maps:
         yield "Nothing has been measured yet."
         return
     yield "\n".join(f"- {found.title}: {plain_asynchrony(found)}{_deepest(found)}" for found in maps)
-    yield f"![Final loss by method and number of stages](images/{LOSSES})"
+    yield svg.shown(LOSSES, "Final loss by method and number of stages")
     yield _FIGURE
     if _slowdowns(maps)[1]:
         yield "## Slowdown"
-        yield f"![Slowdown by method and number of stages](images/{SLOWDOWNS})"
+        yield svg.shown(SLOWDOWNS, "Slowdown by method and number of stages")
         yield _SLOWDOWN
     if _delays(maps)[0]:
         yield "## Equal delay"
-        yield f"![Final loss by optimizer and delay](images/{DELAYS})"
+        yield svg.shown(DELAYS, "Final loss by optimizer and delay")
         yield _DELAY
     yield "## How it was measured"
     hybrids = {line.method: HYBRIDS[line.method] for found in maps for line in found.hybrids}

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from papers import svg
 from papers.claims import NOT_SEEN, NOT_TESTED, SEEN, UNDECIDED, UNTESTED, Answer, Verdict
 from papers.curves import curve_of, stored_groups
 from papers.evidence import RELATIONS, data_of, experiments, network_of
@@ -64,7 +65,7 @@ def page(paper: Paper, tables: Tables, results: Results, claims: Sequence[Claim]
         f"**What the paper is about.** {paper.about}",
         f"**Scale.** {extent(paper.name, results)}",
         *_findings(paper, claims),
-        *([f"![Claims with a difference: gain, interval and verdict](images/{forest_of(paper)})", _FOREST]
+        *([svg.shown(forest_of(paper), "Claims with a difference: gain, interval and verdict"), _FOREST]
           if any(shown_in_forest(claim.verdict) for claim in claims) else []),
         *_claims(paper, claims),
         *_measured(paper, results),

@@ -236,8 +236,8 @@ _QUESTION = (
 )
 _FIGURE = (
     "*Steps to a loss, and the final loss, over those of one stage with the same optimizer; ∞: not reached. Framed: "
-    "less than AdamW's, which stashes weights and nothing else; ?: undecided. Opened by itself, the figure shows the "
-    f"intervals; [{_TABLE}](../../results/{NAME}/{_TABLE}) has all numbers.*"
+    "less than AdamW's, which stashes weights and nothing else; ?: undecided. Opened by itself, the figure shows "
+    f"intervals as tooltips; [{_TABLE}](../../results/{NAME}/{_TABLE}) has all numbers.*"
 )
 _REPORTED_HOW = (
     "What the papers report, and what is seen here at the learning rates of one stage. Slowdowns are those to the "

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from papers import forest, slowdown
+from papers import forest, slowdown, svg
 from papers.claims import Answer, Verdict, seen
 from papers.difference import Effect
 from papers.lines import LOSS, Line
@@ -115,7 +115,7 @@ def _parts(scale: str, pairs: Sequence[Pair]) -> Iterator[str]:
         return
     yield _ABOUT
     yield "\n".join(_sentences(pairs))
-    yield f"![Final loss of 1f1b_v against 1f1b](images/{FIGURE})"
+    yield svg.shown(FIGURE, "Final loss of 1f1b_v against 1f1b")
     yield f"*How much less the final loss of `1f1b_v` is, at {scale} scale. ● less, ✕ more, ○ undecided.*"
     yield "## The same number of processes"
     yield _HOW
