@@ -85,7 +85,8 @@ class MessageMeter:
 
     def compare(self, direction: Direction, sent: Tensor, arrives: Tensor) -> None:
         """Takes a tensor, and what arrives of it."""
-        error, norm = (torch.linalg.vector_norm(each.float()) for each in (arrives - sent, sent))
+        sent = sent.float()
+        error, norm = torch.linalg.vector_norm(arrives.float() - sent), torch.linalg.vector_norm(sent)
         found = self._sent[direction]
         found.error = found.error + error / norm.clamp_min(_TINY)
         found.compared += 1

@@ -202,6 +202,24 @@ def test_hosts_wait_in_a_step_only_where_the_algorithm_does(tmp_path, monkeypatc
     assert not over_budget(waits, BUDGETS[name])
 
 
+FORMATS = {
+    "bf16": {"activations": "bf16", "gradients": "bf16"},
+    "fp8": {"activations": "fp8", "gradients": {"name": "fp8", "scale": "row"}},
+    "integers": {"activations": "int4", "gradients": {"name": "int8", "bits": 5}},
+    "topk": {"activations": {"name": "topk", "error_feedback": True}, "gradients": "topk"},
+    "tah": {"activations": "tah"},
+    "aq": {"activations": {"name": "aq", "plain_epochs": 0}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_of_messages_are_computed_on_the_device_without_waits(tmp_path, monkeypatch, name):
+    case = "pipedream", 2, microbatches(1, messages={**FORMATS[name], "error_every": 2})
+    assert not over_budget(waits_per_step(tmp_path, monkeypatch, name, case), BUDGETS["pipedream"])
+    check(tmp_path, {name: case})
+
+
 @pytest.mark.slow
 def test_hosts_wait_for_no_lengths_of_sentences(tmp_path, monkeypatch):
     model = {"_target_": "pipetrain.zoo.models.gnmt.build", "layers": 4, "width": 8}

@@ -31,6 +31,7 @@ def carry_out(op: Any, *args: Any, **kwargs: Any) -> Any:
     if name in ("empty", "empty_strided"):
         x = op(*args, **_moved(kwargs, "meta"))
         return fresh(x.size(), x.stride(), x.dtype)
+    args = _with_tensors(op, args)
     _check_devices(name, args, kwargs)
     if name in RENAMED:
         # the backward takes the sizes of the bias, which the other does not ask for
@@ -41,6 +42,15 @@ def carry_out(op: Any, *args: Any, **kwargs: Any) -> Any:
     if _needs_values(name, tags, args):
         return _carried_out_now(op, args, kwargs)
     return _queued(op, args, kwargs)
+
+
+def _with_tensors(op: Any, args: Any) -> Any:
+    """The arguments, with tensors without dimensions for numbers where the operation takes tensors."""
+    kinds = [str(argument.type) for argument in op._schema.arguments]
+    return tuple(
+        torch.tensor(arg) if kind == "Tensor" and isinstance(arg, (int, float)) else arg
+        for kind, arg in zip(kinds, args, strict=False)
+    )
 
 
 def _queued(op: Any, args: Any, kwargs: Any) -> Any:
