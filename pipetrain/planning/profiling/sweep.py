@@ -1,9 +1,11 @@
 """The predicted pipelines of a sweep."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.planning.profile.profile import Profile
+from pipetrain.planning.profile.profile_file import read_profile
 from pipetrain.planning.profiling.predict import ProfiledRun
 from pipetrain.planning.tables.prediction_tables import Case
 from pipetrain.runner.config.composition import combinations, composed
@@ -28,16 +30,15 @@ def cases(words: Sequence[str], *, searched: bool = False) -> tuple[list[Case], 
     every, found, refused = list(combinations(words)), list[Case](), dict[str, ConfigError]()
     if len(every) > _MOST:
         raise ConfigError(f"{' '.join(words)}: {len(every)} pipelines, and at most {_MOST} are compared")
-    common, profiles = set(every[0]).intersection(*every), dict[str, Profile]()
+    common, read = set(every[0]).intersection(*every), cache(read_profile)
     for number, (chosen, swept) in enumerate(zip(every, _swept(every), strict=True), 1):
         what = " ".join(word for word in chosen if word not in common)
         try:
             settings = composed(chosen)
             hidden = len(every) == 1 or settings.profile is not None  # which takes no time
             with announce(f"pipeline {number} of {len(every)}: {what}", hidden=hidden):
-                run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""), searched=searched)
-                if settings.profile is not None:
-                    profiles[settings.profile] = run.cut.profile
+                profile = None if settings.profile is None else read(Path(settings.profile))
+                run = ProfiledRun.of(settings, profile=profile, searched=searched)
                 found += [*_cases_of(run, swept)]
         except ConfigError as error:
             refused[what] = error

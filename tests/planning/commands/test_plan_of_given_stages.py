@@ -83,6 +83,25 @@ def test_several_values_without_stages_have_the_best_ones_of_each(tmp_path, prof
     assert again["time_per_minibatch_s"] == found["time_per_minibatch_s"] == min(seconds)
 
 
+def test_pipeline_that_does_not_fit_is_marked_and_never_the_fastest(tmp_path, profile, capsys):
+    words = ["method=pipedream", "partition.stages=2", "train.recompute=false,true", "topology.cores=2"]
+    free = planned(tmp_path, profile, *words)
+    kept, recomputed = free["pipelines"]
+    assert free["time_per_minibatch_s"] == kept["time_per_minibatch_s"] < recomputed["time_per_minibatch_s"]
+    least = max(stage["memory_bytes"] for stage in recomputed["stages"])
+    capsys.readouterr()
+    limited = planned(tmp_path, profile, *words, f"topology.memory_gigabytes={least / 1e9}")
+    assert limited["time_per_minibatch_s"] == recomputed["time_per_minibatch_s"]
+    rows = capsys.readouterr().out.splitlines()[2:4]
+    assert [("too much" in row, "<- fastest" in row) for row in rows] == [(True, False), (False, True)]
+
+
+def test_searched_pipelines_of_a_profile_without_batch_size_take_that_of_the_run(tmp_path):
+    unknown = stored(tmp_path, batch_size=None)
+    cases = predicted(tmp_path, unknown, "method=pipedream", "train.batch_size=4,8")
+    assert [case["batch_size"] for case in cases] == [4, 8]
+
+
 @pytest.mark.slow
 def test_schedules_are_compared_and_what_cannot_run_is_left_out(tmp_path, capsys):
     layers = tuple(ProfiledLayer(f"layer{i}", 0.001, 0.002, 4000, 8000, 16000) for i in range(8))
