@@ -264,7 +264,7 @@ class TopologyConfig:
     """The devices to plan for."""
 
     devices: int | None = None
-    """Number of devices; null: the product of topology.workers, or the number that is needed; 2 in `pipetrain plan`."""
+    """Number of devices; null: the product of topology.workers, or the number that is needed; 2 to find a plan."""
     workers: list[int] | None = None
     """Members of each level, innermost first, such as [8,2] for two machines of 8 devices; null: a single level."""
     gigabytes_per_s: list[float] | None = None
@@ -276,7 +276,7 @@ class TopologyConfig:
     cores: int | None = None
     """Cores shared by the workers of a machine (the innermost level); null: those of a profiled CPU (planner.md)."""
     latency_s: float = 0.0
-    """Latency of each message in seconds; used by `pipetrain predict` and `compare`, not by the planner."""
+    """Latency of each message in seconds; used by predictions, not by the search of the planner."""
     update_gigabytes_per_s: float | None = None
     """Memory throughput of weight updates and predictions, in 10^9 bytes/s; null: from the profile."""
 
