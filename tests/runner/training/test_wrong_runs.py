@@ -118,6 +118,7 @@ gpipe FINE executor.name=simulated partition.replicas=[2,1,1,1,1] -> partition.r
 naive_async HOGWILD -> method=Hogwild reads weights
 gpipe train.recompute_boundaries=[0] -> train.recompute_boundaries=[0]
 gpipe train.recompute_boundaries=[3] executor.name=simulated -> train.recompute_boundaries=[3]
+gpipe train.recompute_boundaries=[0] executor.name=simulated partition.replicas=[2,1] -> train ... with partition.rep
 gpipe model._target_=HERE.frozen -> model: no parameter requires a gradient
 gpipe model._target_=HERE.complex_one -> model: 0.phase
 gpipe model._target_=HERE.sparse -> model: 1 has sparse=True
@@ -175,6 +176,7 @@ pipedream log.staleness_every_steps=0 -> log.staleness_every_steps=0
 pipedream GRADIENT executor.name=simulated partition.replicas=[2,1] -> log.staleness_gradient=true
 gpipe GRADIENT executor.name=simulated TIED -> log.staleness_gradient=true
 gpipe TORCH partition.stages=4 log.staleness_every_steps=2 -> log.staleness_every_steps=2
+gpipe TORCH partition.stages=4 partition.replicas=[2,1,1,1] -> partition.replicas=[2, 1, 1, 1]: schedule=torch
 pipedream TIED partition.stages=3 -> partition.stages=3: ... encoder.linear.weight; at most 2 ... untie=true
 pipedream TIED FINE executor.name=simulated -> partition=finegrained: ... share encoder.linear.weight
 gpipe VECTORS dataset.width=8 -> dataset: the model fails on `eval`: ... (2, 8), ... (2, 4)
