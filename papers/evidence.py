@@ -13,7 +13,8 @@ from pipetrain.runner.terminal.text_table import counted, size_of
 from pipetrain.runner.tracking.throughput import MEASURED, PREDICTED
 
 Rows = list[Mapping[str, object]]
-_MACHINES = "the paper's machines, or several of them"
+MACHINES = "the paper's machines, or several of them"
+"""What a claim takes that has no experiment."""
 RELATIONS = {"=": "", "<=": "at most ", ">=": "at least "}
 """Relation of our number to the printed one -> what stands before that."""
 
@@ -96,7 +97,7 @@ def _what_is_left(paper: Paper, row: Row, verdict: Verdict, results: Results) ->
     if decided and (current or not there):
         return takes
     if not row["experiment"]:
-        return takes or [f"no experiment: it takes {_MACHINES}"]
+        return takes or [f"no experiment: it takes {MACHINES}"]
     rules = paper.rules.get(row["name"], ())
     experiment = f"{paper.name}/{row['experiment']}"
     full = not has_small_scale(experiment) or (bool(rules) and all(rule.full for rule in rules))

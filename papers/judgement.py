@@ -197,7 +197,7 @@ def _contrast(claim: ContrastClaim, results: Results) -> Iterator[Answer]:
     text = f"{column_of(claim.metric).head}, {scale}: {', '.join(texts)}; {reading}"
     # a gain is that of the group that costs less
     (experiment, worse, _), (other, better, _) = claim.more, claim.less
-    names = (f"{other} {better}", worse) if other == experiment else (other, experiment)
+    names = (better, worse) if other == experiment else (other, experiment)
     effect = Effect(*names, claim.metric, None if any(found.infinite) else found, limit=1.0)
     yield Answer(claim.experiments, held.holds, text, scale, effect=effect)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from papers import svg
 from papers.claims import NOT_SEEN, NOT_TESTED, SEEN, UNDECIDED, UNTESTED, Answer, Verdict
 from papers.curves import curve_of, stored_groups
-from papers.evidence import RELATIONS, data_of, experiments, network_of
+from papers.evidence import MACHINES, RELATIONS, data_of, experiments, network_of
 from papers.forest import shown as shown_in_forest
 from papers.paper import Agreement, Claim, Comparison, Paper, Tables, shown
 from papers.presets import preset, presets
@@ -106,9 +106,11 @@ def _means(found: Sequence[Measured], column: str) -> list[float]:
 
 
 def _on(paper: str, found: Sequence[Measured]) -> str:
-    """The networks, each with its data."""
-    places = (f"`{network_of(paper, each)}` on `{data_of(paper, each)}`" for each in found)
-    return ", ".join(dict.fromkeys(places))
+    """The networks on each data set."""
+    by_data: dict[str, dict[str, None]] = {}
+    for each in found:
+        by_data.setdefault(data_of(paper, each), {})[f"`{network_of(paper, each)}`"] = None
+    return "; ".join(f"{', '.join(networks)} on `{data}`" for data, networks in by_data.items())
 
 
 def _samples(paper: str, measured: Measured) -> float | None:
@@ -183,8 +185,9 @@ def _counts(verdicts: Sequence[Verdict]) -> str:
 
 def sentence(claim: Claim) -> str:
     """Why the verdict is what it is, in a sentence that fits a cell."""
-    verdict, takes = claim.verdict, claim.row["takes"]
+    verdict, row = claim.verdict, claim.row
     if not verdict.answers:
+        takes = row["takes"] or ("" if row["experiment"] else MACHINES)
         return _cut(verdict.why[0] if verdict.why else f"takes {takes}" if takes else "not run")
     tried = [each for each in verdict.answers if each.tested]
     if not tried:
@@ -195,7 +198,7 @@ def sentence(claim: Claim) -> str:
     decisive = [each for each in tried if each.holds is not None] or tried
     strongest = max(decisive, key=_size)
     head = f"{', '.join(counts)}: " if len(verdict.answers) > 1 else ""
-    return _cut(head + _compared(strongest), head)
+    return _cut(head + _compared(strongest))
 
 
 def _size(answer: Answer) -> float:
@@ -208,22 +211,26 @@ def _compared(answer: Answer) -> str:
     """What is compared, and how it stands."""
     effect = answer.effect
     if effect and effect.gain and effect.gain.of_ratio:
-        gain = effect.gain
-        return f"{effect.first} over {effect.other} {gain.middle:.2f} ({gain.low:.2f} to {gain.high:.2f})"
+        gain, column = effect.gain, column_of(effect.metric)
+        names = (effect.first, effect.other) if column.higher else (effect.other, effect.first)
+        return f"{column.head}: {' over '.join(names)} {gain.middle:.2f} ({gain.low:.2f} to {gain.high:.2f})"
     stated, _, reading = re.sub(r" \(\d+ runs?\)", "", answer.text.partition(": ")[2]).partition("; ")
     ends = re.match(r"gain ([^,]*), 95 % ([^,]*)", reading)
     interval = f"; gain {ends[1]} ({ends[2]})" if ends else ""
     return f"{column_of(effect.metric).head if effect else ''}: {stated}{interval}"
 
 
-def _cut(words: str, instead: str = "") -> str:
-    """The words up to a semicolon, as far as they fit."""
-    kept = ""
-    for part in words.replace("|", "\\|").split("; "):
-        if len(kept) + len(part) > _LONGEST:
-            break
-        kept += f"; {part}" if kept else part
-    return kept or instead.rstrip(": ")
+def _cut(words: str) -> str:
+    """The words as far as they fit, up to a semicolon, or else a comma or a colon."""
+    words = words.replace("|", "\\|")
+    if len(words) <= _LONGEST:
+        return words
+    ends = (found[-1].start() for mark in ("; ", "[,:] ") if (found := _before(mark, words)))
+    return words[: next(ends, _LONGEST)]
+
+
+def _before(mark: str, words: str) -> list[re.Match[str]]:
+    return [found for found in re.finditer(mark, words) if found.start() <= _LONGEST]
 
 
 def _measured(paper: Paper, results: Results) -> Iterator[str]:
