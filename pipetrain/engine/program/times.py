@@ -22,6 +22,7 @@ class StageTimes:
         inputs: time in which the first stage reads the next minibatch's inputs, after the last forward of a minibatch.
         targets: time in which the last stage reads the next minibatch's targets, after its update.
         weight_gradient: of a microbatch, by stage, where the schedule splits the backward.
+        transmission_back: as `transmission`, of gradients; None: the same.
     """
 
     forward: Sequence[float]
@@ -35,17 +36,18 @@ class StageTimes:
     inputs: float = 0.0
     targets: float = 0.0
     weight_gradient: Sequence[float] = ()
+    transmission_back: Sequence[float] | None = None
 
     def within(self, placement: Placement | None) -> "StageTimes":
         """The same times, and none for messages between stages of one process, which are copies."""
         if placement is None:
             return self
         apart = [placement.process_of(r) != placement.process_of(r + 1) for r in range(len(self.latency))]
-        latency, transmission = (
+        latency, transmission, back = (
             [seconds * passes for seconds, passes in zip(each, apart, strict=True)]
-            for each in (self.latency, self.transmission)
+            for each in (self.latency, self.transmission, self.transmission_back or self.transmission)
         )
-        return replace(self, latency=latency, transmission=transmission)
+        return replace(self, latency=latency, transmission=transmission, transmission_back=back)
 
     def _stage(self, worker: int) -> int:
         return worker if self.replicas is None else self.replicas.stage_of(worker)
@@ -79,7 +81,9 @@ class StageTimes:
 
     def occupation(self, source: int, target: int, operation: Operation) -> float:
         """Seconds for which that message occupies its direction of the link."""
-        return self.transmission[self._link(source, target)] * len(operation.covers(self.num_microbatches))
+        back = self.transmission_back if operation.kind is Kind.BACKWARD else None
+        seconds = self.transmission if back is None else back
+        return seconds[self._link(source, target)] * len(operation.covers(self.num_microbatches))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from math import inf
 
 from pipetrain.engine.errors import ConfigError
@@ -187,15 +188,15 @@ class CutProfile:
         devices = [device for bounds in self.row.bounds for device in range(*bounds)]
         return SharedCores(cores / self.profile.threads, [device // members for device in devices])
 
-    def message_work_s(self, num_microbatches: int) -> list[float]:
+    def message_work_s(self, num_microbatches: int, shares: Sequence[float] | None = None) -> list[float]:
         """Seconds in which the core of a stage receives and sends the messages of a microbatch in one direction.
 
-        0 if the topology has no shared cores: other cores then do this.
+        0 if the topology has no shared cores: other cores then do this. `shares` of their bytes are sent; None: all.
         """
         if self.topology.cores is None:
             return [0.0] * len(self.stages)
-        links = zip(self.sent_bytes, self.row.link_bytes_per_s, strict=True)
-        work = self.profile.message_work
+        sizes = [size * share for size, share in zip(self.sent_bytes, shares or repeat(1.0), strict=False)]
+        links, work = zip(sizes, self.row.link_bytes_per_s, strict=True), self.profile.message_work
         ends = [work.of(size / num_microbatches) if speed < inf else 0.0 for size, speed in links]
         return [before + behind for before, behind in zip([0.0, *ends], [*ends, 0.0], strict=True)]
 

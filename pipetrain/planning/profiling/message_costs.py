@@ -1,0 +1,60 @@
+"""Costs of formats of messages, measured on tensors of the sizes that cross the cuts."""
+
+import copy
+import time
+from functools import cache
+
+import torch
+
+from pipetrain.messages import Direction, MessageFormat, MessageTensor
+from pipetrain.planning.costs.cut_profile import CutProfile
+from pipetrain.planning.costs.message_costs import DirectionCosts, MessageCosts
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.training.components.messages import build_messages
+
+_REPEATS = 3
+_FLOAT_BYTES = 4
+
+
+def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
+    """Costs of the messages of a run, on this machine's CPU; None if they are plain.
+
+    Each message counts as one float32 tensor (samples of a microbatch, values of a sample) of normal numbers. Links
+    between stages of one process stay plain.
+    """
+    if (messages := build_messages(settings, {})) is None:
+        return None
+    samples = max(1, settings.train.batch_size // settings.train.microbatches)
+    sizes = cut.sent_bytes
+    place, found = cut.placement, dict[Direction, DirectionCosts]()
+    local = [place is not None and place.process_of(r) == place.process_of(r + 1) for r in range(len(sizes))]
+    for direction, form in messages.formats().items():
+        each = [
+            (1.0, 0.0, 0.0) if inside or not size else _measured(form, samples, _values(size, settings))
+            for size, inside in zip(sizes, local, strict=True)
+        ]
+        found[direction] = DirectionCosts(*map(list, zip(*each, strict=True))) if each else DirectionCosts.plain(0)
+    plain = DirectionCosts.plain(len(sizes))
+    return MessageCosts(*(found.get(direction, plain) for direction in Direction))
+
+
+def _values(size: int, settings: Settings) -> int:
+    return max(1, size // _FLOAT_BYTES // settings.train.batch_size)
+
+
+@cache
+def _measured(form: MessageFormat, samples: int, values: int) -> tuple[float, float, float]:
+    """Share of the plain bytes, and the seconds of encoding and of decoding."""
+    tensor = torch.randn(samples, values, generator=torch.Generator().manual_seed(0))
+    of, ends = MessageTensor((0, 0, 0, 0, 0, 0), 1, range(samples)), [copy.deepcopy(form) for _ in range(2)]
+    encode_s, decode_s = [], []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        parts = ends[0].encode(tensor, of)
+        if form.mirrors:
+            ends[0].decode(parts, torch.empty_like(tensor), of)
+        encoded = time.perf_counter()
+        ends[1].decode(parts, torch.empty_like(tensor), of)
+        encode_s.append(encoded - began)
+        decode_s.append(time.perf_counter() - encoded)
+    return sum(part.nbytes for part in parts) / tensor.nbytes, min(encode_s), min(decode_s)
