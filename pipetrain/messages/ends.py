@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.engine.data.minibatches import Minibatches, microbatch_sizes
+from pipetrain.engine.errors import RunError
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Kind
 from pipetrain.engine.stage.message_ends import MessageEnds
@@ -26,7 +27,8 @@ class End:
 
     Attributes:
         cut: first layer behind the cut.
-        takes_gradient: True for each tensor of a message that takes a gradient; None if all do.
+        takes_gradient: True for each tensor of a message that takes a gradient; None if all do. A message of another
+            number of tensors, as some models send in training alone, takes gradients for all.
         sends: True if this end sends.
     """
 
@@ -46,8 +48,11 @@ class End:
 
         An encoded one is a frame, an empty tensor that has its shape, strides and dtype, and the parts of the format.
         """
+        takes = self.takes_gradient or ()
         for place, tensor in enumerate(tensors):
-            if not self._encodes(place, tensor):
+            # an empty tensor is encoded always, as it could pass for a frame
+            plain = len(takes) == len(tensors) and not takes[place] and tensor.numel()
+            if plain or not tensor.is_floating_point() or not tensor.dim():
                 yield tensor
                 continue
             whole = dense(tensor.detach())
@@ -57,14 +62,13 @@ class End:
             else:
                 yield from [whole.new_empty(0)] * self.format.parts
 
-    def _encodes(self, place: int, tensor: Tensor) -> bool:
-        if not tensor.is_floating_point() or not tensor.dim():
-            return False
-        # an empty tensor always, as it could pass for a frame
-        return self.takes_gradient is None or self.takes_gradient[place] or not tensor.numel()
-
     def _parts(self, whole: Tensor, of: MessageTensor, meter: MessageMeter | None) -> Tensors:
-        parts, compares = self.format.encode(whole, of), meter is not None and meter.compares(of)
+        parts, compares = tuple(self.format.encode(whole, of)), meter is not None and meter.compares(of)
+        if len(parts) != self.format.parts:
+            raise RunError(
+                f"messages.{self.direction}={self.format.name}: encode returned {len(parts)} tensors, and its class "
+                f"says parts = {self.format.parts}"
+            )
         if self.format.mirrors or compares:
             arrives = torch.empty_like(whole)
             self.format.decode(parts, arrives, of)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipetrain.engine.data.minibatches import OnePass
-from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.executors.messages.links import Spec
 from pipetrain.engine.executors.messages.p2p import decode, encode
 from pipetrain.engine.program.drain_interval import DrainInterval
@@ -120,6 +120,15 @@ def test_tensors_without_a_gradient_stay_plain():
     assert sent[3] is tensors[1]
     assert all(map(torch.equal, receiver.decode(sent, OF), tensors))
     assert [of.place for of in sender.format.told] == [0]
+    tuple(sender.encode((*tensors, tensors[0]), OF))  # one more, as in training alone
+    assert [of.place for of in sender.format.told[1:]] == [0, 1, 3]
+
+
+def test_another_number_of_parts_than_announced_is_told():
+    (sender, _) = link(Halves())
+    sender.format.parts = 3
+    with pytest.raises(RunError, match=r"messages\.activations=custom: encode returned 2 tensors, .* parts = 3"):
+        tuple(sender.encode((torch.ones(2),), OF))
 
 
 def test_both_ends_know_the_samples_of_a_microbatch():

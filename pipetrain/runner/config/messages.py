@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pipetrain.engine.errors import ConfigError, as_configured, check_flag, check_whole
+from pipetrain.engine.errors import ConfigError, as_configured, check_whole
 from pipetrain.runner.config.choices import all_names, names_of, section
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.schema import TARGET
@@ -49,7 +49,6 @@ class MessageSettings:
             ConfigError: a value is of another type.
         """
         evaluation, every = content["evaluation"], content["error_every"]
-        check_flag("messages.evaluation", evaluation)
         if every is not None:
             check_whole("messages.error_every", every, least=1, otherwise="or null for never")
         activations, gradients = (_target(f"messages.{direction}", content[direction]) for direction in DIRECTIONS)
