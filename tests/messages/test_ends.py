@@ -1,6 +1,7 @@
 """The ends of links: frames, what stays plain, what is counted."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,13 +9,19 @@ import torch
 from pipetrain.engine.data.minibatches import OnePass
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.executors.messages.links import Spec
-from pipetrain.engine.executors.messages.p2p import decode, encode
+from pipetrain.engine.executors.messages.p2p import Outgoing, decode, encode
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Kind
 from pipetrain.engine.tensors import dense_copy
 from pipetrain.messages import Direction, MessageFormat, MessageTensor
 from pipetrain.messages.ends import End, StageEnds
 from pipetrain.messages.meter import MessageMeter
+from pipetrain.zoo.messages.aq import AqSgd
+from pipetrain.zoo.messages.bf16 import Bf16
+from pipetrain.zoo.messages.fp8 import Fp8
+from pipetrain.zoo.messages.integers import Integers
+from pipetrain.zoo.messages.tah import TahQuant
+from pipetrain.zoo.messages.topk import TopK
 
 CPU = torch.device("cpu")
 
@@ -189,6 +196,33 @@ def test_bytes_are_those_of_the_tensors_sent():
     assert report["activations_plain_bytes"] == sum(tensor.nbytes for tensor in plain) / 2
     assert report["activations_error"] == 0
     assert report["encode_s"] > 0
+
+
+class CountingLink:
+    """Counts the bytes of what it is given, apart from headers."""
+
+    groups = SimpleNamespace(headers=None)
+    tells_ends = False
+
+    def __init__(self):
+        self.bytes = 0
+
+    def start_sending(self, _header, _group):
+        return lambda: None
+
+    def send(self, tensor):
+        self.bytes += tensor.nbytes
+        return tensor, lambda: None
+
+
+@pytest.mark.parametrize("form", [Bf16(), Integers(4), Integers(3), TopK(0.2), TahQuant(tile=4), AqSgd(), Fp8()])
+def test_a_link_carries_as_many_bytes_as_are_counted(form):
+    ends, wire = stage(link(form)[0]), CountingLink()
+    outgoing = Outgoing(wire, "activations")
+    for t, j in ((4, 0), (4, 1), (5, 0), (5, 1)):
+        tensors = torch.randn(3 - j, 7, 9), torch.arange(3)
+        outgoing.send(j, ends.encode(Kind.FORWARD, (t, j), tensors))
+    assert wire.bytes == 2 * ends.report()["activations_bytes"] > 0
 
 
 def test_plain_messages_beside_formats_are_counted():
