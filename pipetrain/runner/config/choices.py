@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import MISSING, OmegaConf
 
 from pipetrain.engine.errors import ConfigError
+from pipetrain.runner.config import plain_yaml
 from pipetrain.runner.config.installed import installed_folders
 from pipetrain.runner.config.schema import TARGET, config_dir
 
@@ -174,7 +175,10 @@ def _content(path: Path) -> dict[str, Any]:
 @cache
 def _parsed(text: str) -> dict[str, Any]:
     """Contents of a YAML file; each composition asks for the same ones about ten times."""
-    content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+    try:
+        content = plain_yaml.load(text) or {}  # ten times as fast as OmegaConf's reader
+    except ValueError:  # a user's file may have aliases
+        content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items()}
 

@@ -67,3 +67,13 @@ def test_names_of_a_family_are_those_of_its_classes():
 def test_custom_class_is_named_by_class_and_file_by_file_name(name, path, called):
     config = {"method": {} if path is None else {"_target_": path}, "model": {"_target_": "mylib.Net"}}
     assert with_own_names({"method": name, "model": "custom"}, config) == {"method": called, "model": "custom"}
+
+
+def test_content_is_read_as_hydra_reads_it_with_aliases_in_a_users_file(tmp_path):
+    (tmp_path / "optimizer").mkdir()
+    text = "# Mine\nfirst: &rate 1e-3\nsecond: *rate\nday: 2020-01-02\nmissing: ???\nother: ${optimizer.lr}\n"
+    (tmp_path / "optimizer" / "mine.yaml").write_text(text)
+    expected = {"first": 1e-3, "second": 1e-3, "day": "2020-01-02", "missing": "???", "other": "${optimizer.lr}"}
+    assert choice_of("optimizer", "mine", tmp_path).content == expected
+    (tmp_path / "optimizer" / "mine.yaml").write_text(text.replace("&rate ", "").replace("*rate", "1e-3"))
+    assert choice_of("optimizer", "mine", tmp_path).content == expected
