@@ -99,15 +99,30 @@ def _add_pages(subparsers: Subparsers) -> None:
         metavar="FOLDER",
         help="for the pages; default docs/reproduction",
     )
+    parser.add_argument(
+        "--all", action="store_true", help="also the tables, numbers, figure and page of every experiment, in --outputs"
+    )
+    parser.add_argument(
+        "--outputs",
+        type=Path,
+        default=Path("outputs/results"),
+        metavar="FOLDER",
+        help="of --all; default outputs/results",
+    )
     parser.set_defaults(carry_out=_pages)
 
 
 def _pages(options: argparse.Namespace) -> ExitCode:
     check_writable(f"-o {options.output}", options.output)
     from papers.pages import write_pages
+    from papers.sweeps import write_sweeps
 
     for path in write_pages(options.names, options.results, options.output):
         print(f"written to {path}")
+    if options.all:
+        check_writable(f"--outputs {options.outputs}", options.outputs)
+        for path in write_sweeps(options.names, options.results, options.outputs):
+            print(f"written to {path}")
     return ExitCode.COMPLETED
 
 

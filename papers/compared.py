@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from papers.results import (
-    ENDED,
-    Row,
-    ended_runs,
-    kept_run,
-    made_by,
-    made_of,
-    made_with,
-    row_of,
-    steps_to_loss,
-    with_steps,
-)
+from papers.kept_runs import ENDED, RUNS, Row, ended_runs, row_of
+from papers.results import MADE, TARGETS, kept_run, made_by, made_of, made_with, steps_to_loss, with_steps
 from papers.targets import ReproductionTarget, SweepRound
 from pipetrain.engine.files import strict_json
 from pipetrain.reporting.sweep.compared_run import ComparedRun
@@ -27,8 +17,6 @@ from pipetrain.runner.terminal.text_table import csv_table
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
-_MADE, _RUNS = "made.json", "runs.csv"
-_TARGETS = "targets"
 _TABLE = "comparison.md"
 """File of a comparison with its tables."""
 
@@ -44,10 +32,10 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
     Raises:
         ConfigError: a run cannot be read.
     """
-    if not (folder / _RUNS).is_file():
+    if not (folder / RUNS).is_file():
         return []
     runs: dict[str, list[ComparedRun]] = {}
-    with (folder / _RUNS).open(encoding="utf-8", newline="") as file:
+    with (folder / RUNS).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["purpose"] == "reported" and row["status"] in ENDED:
                 run = kept_run(read(RunDirectory(folder / "runs" / row["folder"]), {}), folder, timed=False)
@@ -57,14 +45,14 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
     groups = with_steps(groups, found)
     missing = json.loads((folder / "state.json").read_text(encoding="utf-8"))["missing"]
     made = made_with(this.words(Path("DIR")), folder, groups)
-    made |= {"missing": missing, _TARGETS: {column: each.target for column, each in found.items()}}
+    made |= {"missing": missing, TARGETS: {column: each.target for column, each in found.items()}}
     kept = results / this.name
     kept.mkdir(parents=True, exist_ok=True)
     rows = [{**row_of(group.name, run), **_given(this, run)} for group in groups for run in group.runs]
-    write_whole(kept / _RUNS, csv_table(rows))
-    write_whole(kept / _MADE, strict_json.dumps(made, indent=1) + "\n")
+    write_whole(kept / RUNS, csv_table(rows))
+    write_whole(kept / MADE, strict_json.dumps(made, indent=1) + "\n")
     write_whole(kept / _TABLE, (folder / _TABLE).read_text(encoding="utf-8"))
-    return [kept / name for name in (_RUNS, _MADE, _TABLE)]
+    return [kept / name for name in (RUNS, MADE, _TABLE)]
 
 
 def is_kept(this: SweepRound, results: Path) -> bool:
@@ -83,7 +71,7 @@ def compared_runs(target: ReproductionTarget, results: Path) -> Iterator[tuple[S
     for each in target.rounds:
         if each.compares:
             kept = results / each.name
-            yield each, ended_runs([kept / _RUNS]) if made_by(each.words(Path("DIR")), kept) else []
+            yield each, ended_runs([kept / RUNS]) if made_by(each.words(Path("DIR")), kept) else []
 
 
 def _given(this: SweepRound, run: ComparedRun) -> Mapping[str, Any]:
@@ -94,4 +82,4 @@ def _given(this: SweepRound, run: ComparedRun) -> Mapping[str, Any]:
 def _targets(this: SweepRound, results: Path) -> Mapping[str, float]:
     """Column -> the baseline's loss, of the first earlier round whose comparison has the baseline."""
     rounds = (each for each in this.target.rounds if each.compares and each.number < this.number)
-    return next((found for each in rounds if (found := made_of(results / each.name).get(_TARGETS))), {})
+    return next((found for each in rounds if (found := made_of(results / each.name).get(TARGETS))), {})

@@ -1,18 +1,14 @@
 """Figures of experiments: small multiples of their curves, and bars of what was timed."""
 
-import csv
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from papers.results import Measured
 from papers.svg import FAINT, LETTER, fitting, line, number, rectangle, text, wrapped, write
-from pipetrain.engine.files import strict_json
 from pipetrain.reporting.sweep.columns import column_of
-from pipetrain.reporting.sweep.compared_run import EPOCH, STEP, TRAIN_LOSS, ComparedRun, Point
+from pipetrain.reporting.sweep.compared_run import EPOCH, STEP, TRAIN_LOSS
 from pipetrain.reporting.sweep.groups import CoursePoint, SweepGroup
 from pipetrain.reporting.sweep.sweep_figure import quantity
 from pipetrain.runner.terminal.style import GRAY, INK, RED
@@ -39,27 +35,6 @@ class Course(NamedTuple):
     label: str
     points: Sequence[CoursePoint]
     lost: bool
-
-
-def stored_groups(part: Measured) -> list[SweepGroup]:
-    """The runs of an experiment with their curves, best first."""
-    content = json.loads((part.folder / "sweep.json").read_text(encoding="utf-8"))
-    with (part.folder / "runs.csv").open(encoding="utf-8", newline="") as file:
-        methods = {row["name"]: row["method"] for row in csv.DictReader(file)}
-    return [
-        SweepGroup(group["name"], [_run(run, methods.get(group["name"], "")) for run in group["runs"]])
-        for group in content["groups"]
-    ]
-
-
-def _run(kept: dict[str, Any], method: str) -> ComparedRun:
-    curves = {
-        name: [Point(epoch, strict_json.number(value), *more) for epoch, value, *more in points]
-        for name, points in kept["curves"].items()
-    }
-    settings = {"method": method, "seed": kept["seed"]}
-    started = kept.get("started_at", "")
-    return ComparedRun(Path(kept["path"]), kept["status"], settings=settings, started_at=started, curves=curves)
 
 
 def curve_of(groups: Sequence[SweepGroup], metric: str | None) -> tuple[str, str] | None:

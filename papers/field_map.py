@@ -7,8 +7,8 @@ from enum import Enum
 from pathlib import Path
 
 from papers.compared import compared_runs
+from papers.kept_runs import Row
 from papers.lines import STAGES, Line
-from papers.results import Row
 from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.reporting.seed_statistics import Interval, verdict
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from papers.results import STEPS_TO_LOSS, Row
+from papers.kept_runs import Row
+from papers.results import STEPS_TO_LOSS
 from pipetrain.reporting.seed_statistics import Interval, Values, ratio
 from pipetrain.reporting.steps_to_loss import slowdown
 

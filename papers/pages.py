@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from papers import field_map_page, overview, slowdown, v_shaped
-from papers.curves import Bar, Course, curve_of, draw_bars, draw_courses, stored_groups
+from papers.curves import Bar, Course, curve_of, draw_bars, draw_courses
 from papers.evidence import experiments, mean_of, network_of, ranked, tables_of, throughput_of
 from papers.forest import draw as draw_forest
+from papers.kept_runs import read_groups
 from papers.paper import Paper, Tables, read_tables
 from papers.paper_page import caption_of, figure_of, forest_of, page, timings_of
 from papers.publications import PAPERS
@@ -68,7 +69,7 @@ def _write(paper: Paper, tables: Tables, found: Results, folder: Path, output: P
 def _draw_experiments(paper: Paper, found: Results, images: Path) -> Iterator[Path]:
     timed = []
     for parts in experiments(found):
-        groups = [group for part in parts for group in stored_groups(part)]
+        groups = [group for part in parts for group in read_groups(part.folder)]
         curve = curve_of(groups, parts[0].metric)
         if curve is None:
             network = network_of(paper.name, parts[0])

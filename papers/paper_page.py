@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from papers import svg
 from papers.claims import NOT_SEEN, NOT_TESTED, SEEN, UNDECIDED, UNTESTED, Answer, Verdict
-from papers.curves import curve_of, stored_groups
+from papers.curves import curve_of
 from papers.evidence import MACHINES, RELATIONS, data_of, experiments, network_of
 from papers.forest import shown as shown_in_forest
+from papers.kept_runs import read_groups
 from papers.paper import Agreement, Claim, Comparison, Paper, Tables, shown
 from papers.presets import preset, presets
 from papers.results import Measured, Results
@@ -244,7 +245,7 @@ def _measured(paper: Paper, results: Results) -> Iterator[str]:
     )
     timed = False
     for parts in experiments(results):
-        groups = [group for part in parts for group in stored_groups(part)]
+        groups = [group for part in parts for group in read_groups(part.folder)]
         if curve_of(groups, parts[0].metric):
             yield f"![{caption_of(paper, parts)[0]}](images/{figure_of(paper, parts)})"
         else:

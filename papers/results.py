@@ -1,6 +1,5 @@
 """Measurements of experiments, written to and read from `results/PAPER/NAME/SCALE/`."""
 
-import csv
 import json
 import math
 import shlex
@@ -10,20 +9,32 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from papers.kept_runs import RUNS, Row, ended_runs, read_groups, rows_in, untimed, write_runs
 from papers.presets import IN_CHECKOUT, composition, preset
-from papers.targets import FULL, SMALL, ReproductionTarget, command_of, has_small_scale, with_presets, words_of
+from papers.targets import (
+    FULL,
+    SMALL,
+    ReproductionTarget,
+    command_of,
+    has_small_scale,
+    is_of_paper,
+    with_presets,
+    words_of,
+)
 from pipetrain.commands.run.sweep import number_of_runs
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.files import strict_json
-from pipetrain.reporting.sweep import sweep_files
-from pipetrain.reporting.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET
+from pipetrain.reporting.sweep.columns import MEASUREMENTS, TO_TARGET
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.reporting.sweep.comparison import collect, ranked
 from pipetrain.reporting.sweep.groups import SweepGroup
 from pipetrain.reporting.sweep.slowdown import STEPS, Slowdown, baseline_of, slowdowns
-from pipetrain.runner.terminal.text_table import csv_table
 from pipetrain.runner.tracking.files import write_whole
 
+MADE = "made.json"
+"""File with the command, seeds, versions, time and machine kind of what is kept, and the metric that ranks it."""
+TARGETS = "targets"
+"""In it, column of steps -> the loss that they were counted to."""
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 _LEARNED = 0.9
 """Largest ratio of the evaluation loss to the first training loss that counts as learning."""
@@ -33,21 +44,6 @@ _COSTS = MEASUREMENTS.keys() - {*TO_TARGET}
 """Columns that say nothing of what was learned."""
 STEPS_TO_LOSS = {"loss_steps": 0.7, "early_loss_steps": 0.1}
 """Column of the steps to the smoothed training loss of a baseline -> the share of its steps after which it has that."""
-
-
-ENDED = ("completed", "diverged")
-"""Ends of a run that count as a result."""
-Row = Mapping[str, str]
-"""A run, by the columns of `runs.csv`."""
-
-
-def ended_runs(paths: Iterable[Path]) -> list[Row]:
-    """The rows of all these `runs.csv`, as far as they exist, of runs that completed or diverged."""
-    found: list[Row] = []
-    for path in filter(Path.is_file, paths):
-        with path.open(encoding="utf-8", newline="") as file:
-            found += [row for row in csv.DictReader(file) if row["status"] in ENDED]
-    return found
 
 
 @dataclass(frozen=True)
@@ -172,48 +168,48 @@ def read_results(folder: Path, paper: str) -> Results:
 
 
 def _at(folder: Path, scale: str) -> Iterator[Measured]:
-    for path in sorted(folder.glob(f"*/{scale}/sweep.json")):
+    for path in sorted(folder.glob(f"*/{scale}/{RUNS}")):
         try:
-            sweep, made = (json.loads(path.with_name(name).read_text("utf-8")) for name in (path.name, "made.json"))
-            rates = _rates(path.with_name("runs.csv"))
-            groups = [_group(group, rates.get(group["name"], frozenset())) for group in sweep["groups"]]
-            yield Measured(path.parts[-3], scale, sweep["metric"], groups, made, path.parent)
+            made, rates = json.loads(path.with_name(MADE).read_text("utf-8")), _rates(rows_in(path))
+            groups = [measured_group(group, rates[group.name]) for group in read_groups(path.parent)]
+            yield Measured(path.parts[-3], scale, made["metric"], groups, made, path.parent)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(f"{path.parent}: damaged results: {error}; measure them again, or remove them") from error
 
 
-def _rates(path: Path) -> Mapping[str, frozenset[float]]:
+def _rates(rows: Iterable[Row]) -> Mapping[str, frozenset[float]]:
     """Name of a group -> the learning rates of its runs, as far as they were kept."""
     found: dict[str, frozenset[float]] = {}
-    if path.is_file():
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                rate = {float(row["optimizer.lr"])} if row.get("optimizer.lr") else set()
-                found[row["name"]] = found.get(row["name"], frozenset()) | rate
+    for row in rows:
+        rate = {float(row["optimizer.lr"])} if row.get("optimizer.lr") else set()
+        found[row["name"]] = found.get(row["name"], frozenset()) | rate
     return found
 
 
-def _group(content: Mapping[str, Any], rates: frozenset[float]) -> MeasuredGroup:
-    ended, runs = content["statuses"], [run for run in content["runs"] if "seed" in run]
-    completed = {run["seed"]: _columns(run) for run in runs if run.get("status") == "completed"}
+def measured_group(group: SweepGroup, rates: frozenset[float]) -> MeasuredGroup:
+    """What the runs of a group show; `rates` are their learning rates."""
+    ended: dict[str, int] = dict(group.statuses)
+    runs = [(run.settings["seed"], run) for run in group.runs if "seed" in run.settings]
+    completed = {seed: _finite(run.values) for seed, run in runs if run.status == "completed"}
     learned = {seed: columns for seed, columns in completed.items() if _has_learned(columns)}
     stuck = completed.keys() - learned.keys() if learned else set()
-    means, deviations = _known(content["mean"]), _known(content["standard_deviation"])
-    if not ended.get("completed"):  # what was learned is from before they diverged, or were stopped
+    counted = [run.values for run in group.completed or group.runs]
+    means, deviations = _means_and_deviations(counted, dict.fromkeys(name for each in counted for name in each))
+    if not group.completed:  # what was learned is from before they diverged, or were stopped
         means, deviations = ({name: each[name] for name in each if name in _COSTS} for each in (means, deviations))
     if stuck:
         ended = {**ended, "completed": ended["completed"] - len(stuck), STUCK: len(stuck)}
         means, deviations = _means_and_deviations(learned.values(), means)
     return MeasuredGroup(
-        content["name"],
+        group.name,
         ended.get("completed", 0),
         ended,
-        means,
-        deviations,
-        sum(run.get("target_epochs") is not None for run in content["runs"]),
+        _finite(means),
+        _finite(deviations),
+        sum("target_epochs" in run.values for run in group.runs),
         learned if stuck else completed,
         rates,
-        frozenset(run["seed"] for run in runs if run.get("status") == "diverged") | stuck,
+        frozenset(seed for seed, run in runs if run.status == "diverged") | stuck,
     )
 
 
@@ -231,23 +227,15 @@ def _has_learned(columns: Mapping[str, float]) -> bool:
     return first is None or last is None or last <= _LEARNED * first
 
 
-def _columns(run: Mapping[str, Any]) -> Mapping[str, float]:
-    """The columns of one run, as the means over all have them."""
-    best = {f"best_{name}": value for name, value in run.get("best", {}).items()}
-    numbers = {**run, **run.get("final", {}), **best}
-    return {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
-
-
-def _known(columns: Mapping[str, float | None]) -> Mapping[str, float]:
-    return {name: value for name, value in columns.items() if value is not None}
+def _finite(columns: Mapping[str, float]) -> Mapping[str, float]:
+    return {name: float(value) for name, value in columns.items() if math.isfinite(value)}
 
 
 _MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commit", "platform", "cpu", "cores", "gpus")
-_SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 
 
 def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed: bool = True) -> list[Path]:
-    """Writes runs.csv, made.json and sweep.json; returns the files.
+    """Writes runs.csv, of a paper's experiment curves.json, and made.json; returns the files.
 
     Args:
         target: what was run.
@@ -265,42 +253,18 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
     remarks = preset(target.experiment).remarks
     compared = ranked(found, remarks.get("metric"))
-    made = made_with(target.words(Path("DIR")), runs, compared.groups) | {"timed": timed}
+    made = made_with(target.words(Path("DIR")), runs, compared.groups) | {"timed": timed, "metric": compared.metric}
     groups = [
         replace(group, runs=[kept_run(run, runs, timed=timed) for run in without_repeats(group)])
         for group in compared.groups
     ]
     if found_steps := steps_to_loss(target, compared.groups):
         groups = with_steps(groups, found_steps)
-        compared = compared._replace(slowdowns=[*found_steps.values()][:1])
-    compared = compared._replace(groups=groups)
-    rows = [row_of(group.name, run) for group in groups for run in group.runs]
+        made[TARGETS] = {column: each.target for column, each in found_steps.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "runs.csv", csv_table(rows))
-    write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
-    write_whole(folder / "sweep.json", compact(json.loads(sweep_files.as_json(compared))))
-    return [folder / name for name in ("runs.csv", "made.json", "sweep.json")]
-
-
-def compact(sweep: Mapping[str, Any]) -> str:
-    """The JSON of a sweep with a line for each group, and its curves with the digits that a figure shows."""
-    groups = [json.dumps(_with_short_curves(group), separators=(",", ":")) for group in sweep["groups"]]
-    rest = {name: value for name, value in sweep.items() if name != "groups"}
-    return f'{json.dumps(rest)[:-1]}, "groups": [\n' + ",\n".join(groups) + "\n]}\n"
-
-
-def _with_short_curves(group: Mapping[str, Any]) -> Mapping[str, Any]:
-    runs = [
-        {**run, "curves": {name: [_short(point) for point in curve] for name, curve in run["curves"].items()}}
-        for run in group["runs"]
-    ]
-    return {**group, "runs": runs}
-
-
-def _short(point: Sequence[float | None]) -> Sequence[float | None]:
-    """A point of a curve without what is unknown at its end, to five digits."""
-    known = max(place for place, value in enumerate(point, 1) if value is not None or place == 2)
-    return [float(f"{value:.5g}") if isinstance(value, float) else value for value in point[:known]]
+    files = write_runs(folder, groups, curves=is_of_paper(target.experiment))
+    write_whole(folder / MADE, strict_json.dumps(made, indent=1) + "\n")
+    return [*files, folder / MADE]
 
 
 def has_every_run(target: ReproductionTarget, folder: Path) -> bool:
@@ -315,12 +279,12 @@ def has_every_run(target: ReproductionTarget, folder: Path) -> bool:
     params = composition([f"experiment={target.experiment}"]).hydra.sweeper.params
     sweeps = [each.words(Path("DIR"))[2:] for each in target.rounds if not each.compares]
     planned = sum(number_of_runs(words, params) or 0 for words in sweeps)
-    return len(ended_runs([folder / "runs.csv"])) == planned
+    return len(ended_runs([folder / RUNS])) == planned
 
 
 def made_of(folder: Path) -> Mapping[str, Any]:
     """Content of `made.json`; empty if there is none."""
-    path = folder / "made.json"
+    path = folder / MADE
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
@@ -384,25 +348,6 @@ def kept_run(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
     """The run by its name in the sweep, which says nothing of where it was made, and without what is not kept."""
     named = replace(run, path=run.path.relative_to(runs))
     return named if timed else untimed(named)
-
-
-def untimed(run: ComparedRun) -> ComparedRun:
-    """The run without times, neither as numbers nor as an axis of its curves."""
-    return replace(
-        run,
-        numbers={name: value for name, value in run.numbers.items() if name not in TIMINGS},
-        curves={
-            name: [point._replace(seconds=None) for point in curve]
-            for name, curve in run.curves.items()
-            if name not in TIMINGS
-        },
-    )
-
-
-def row_of(name: str, run: ComparedRun) -> Mapping[str, Any]:
-    """A row of `runs.csv`: the group's name, settings that identify the run, how it ended, and its numbers."""
-    settings = {setting: run.settings.get(setting) for setting in _SETTINGS}
-    return {"name": name, **settings, "status": run.status, **run.values}
 
 
 def made_with(words: Sequence[str], runs: Path, groups: Sequence[SweepGroup]) -> dict[str, Any]:

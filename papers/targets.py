@@ -205,9 +205,14 @@ def _shows(experiment: str, wanted: str) -> bool:
     return experiment.startswith(f"{paper}/") and part in parts_of(preset(experiment).remarks["paper"])
 
 
+def is_of_paper(experiment: str) -> bool:
+    """True unless a preset is of the map of the field or of the slowdowns."""
+    return not experiment.startswith(("map/", "slowdown/"))
+
+
 def _is_of(experiment: str, wanted: str) -> bool:
     if wanted == EVERY_PAPER:
-        return not experiment.startswith(("map/", "slowdown/"))
+        return is_of_paper(experiment)
     return experiment == wanted or experiment.startswith((f"{wanted}_", f"{wanted}/"))
 
 

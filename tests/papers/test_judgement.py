@@ -3,7 +3,6 @@
 import json
 import shlex
 import shutil
-import statistics
 
 import pytest
 
@@ -11,11 +10,13 @@ from papers.claims import Apart, ContrastClaim, MeanRatioClaim, RankingClaim, Ra
 from papers.difference import Relation
 from papers.evidence import measured_rows
 from papers.judgement import judge
+from papers.kept_runs import rows_in
 from papers.pages import PAPERS
 from papers.paper import PublishedTable
 from papers.results import read_results
 from papers.targets import ReproductionTarget
 from pipetrain.engine.errors import ConfigError
+from pipetrain.runner.terminal.text_table import csv_table
 
 VGG, VGG_2BW, ALEXNET, RESNET = "table4_vgg16", "table4_vgg16_2bw", "table4_alexnet", "table6_resnet101"
 BETTER, LIKE, WORSE, FAILS = Relation.BETTER, Relation.LIKE, Relation.WORSE, Relation.FAILS
@@ -31,53 +32,38 @@ def around(mean, spread=0.1):
     return [mean - spread, mean, mean + spread]
 
 
-def of_top1(name, found, best):
-    """A group of runs with these accuracies, whose best evaluation is higher by `best`; None if all diverged."""
-    mean = statistics.fmean(found or [90.0])  # of those that diverged, before they did
-    runs = [
-        {
-            "seed": seed,
-            "status": "completed",
-            "final": {"top1": top1, "loss": 100 - top1},
-            "best": {"top1": top1 + best},
-        }
-        for seed, top1 in enumerate(found or [])
+def of_top1(found, best):
+    """Runs with these accuracies, whose best evaluation is higher by `best`; None if all diverged."""
+    if found is None:  # what they had before they diverged
+        return [{"seed": seed, "status": "diverged", "top1": 90.0, "best_top1": 90.0} for seed in range(3)]
+    return [
+        {"seed": seed, "status": "completed", "top1": top1, "loss": 100 - top1, "best_top1": top1 + best}
+        for seed, top1 in enumerate(found)
     ]
-    return {
-        "name": name,
-        "statuses": {"completed": len(runs)} if found else {"diverged": 3},
-        "mean": {"top1": mean, "best_top1": mean + best},
-        "standard_deviation": dict.fromkeys(("top1", "best_top1"), statistics.stdev(found)) if found else {},
-        "runs": runs,
-    }
 
 
-def of_means(name, means, runs):
-    """A group of equal runs."""
-    mean = {"top1": 50.0, **means}
-    return {
-        "name": name,
-        "statuses": {"completed": runs},
-        "mean": mean,
-        "standard_deviation": {},
-        "runs": [means] * runs,
-    }
+def of_means(means, runs):
+    """Equal runs."""
+    return [{"status": "completed", "top1": 50.0, **means}] * runs
 
 
 def write(folder, name, groups, *, scale="small", best=0.0, runs=1, metric="top1"):
-    """Results of an experiment: name of a group -> top1 of its runs, the means of equal runs, or the group itself."""
-    content = [
-        found if isinstance(found, dict) and "name" in found
-        else of_means(group, found, runs) if isinstance(found, dict)
-        else of_top1(group, found, best)
+    """Results of an experiment: name of a group -> top1 of its runs, the means of equal runs, or the runs."""
+    rows = [
+        {"name": group, "seed": None, **run}
         for group, found in groups.items()
+        for run in (
+            of_means(found, runs) if isinstance(found, dict)
+            else found if found and isinstance(found[0], dict)
+            else of_top1(found, best)
+        )
     ]  # fmt: skip
     command = f"pipetrain run --multirun experiment=pipeoptim/{name} dataset=fashion_mnist_mini ~dataset.size"
     made = {"command": f"{command} resume=auto", "runs": 3, "wall_s": 60.0, "made_with": {"cores": 2, "cpu": "some"}}
     path = folder / "pipeoptim" / name / scale
     path.mkdir(parents=True)
-    (path / "sweep.json").write_text(json.dumps({"metric": metric, "groups": content}))
-    (path / "made.json").write_text(json.dumps(made))
+    (path / "runs.csv").write_text(csv_table(rows))
+    (path / "made.json").write_text(json.dumps(made | {"metric": metric}))
 
 
 def order(relation, *others, experiment=VGG, first="pipeoptim", **more):
@@ -230,8 +216,8 @@ def test_runs_of_other_scale_or_settings_are_not_compared(tmp_path, scale, why):
 
 
 def test_experiment_without_evaluation_shows_throughput_only(tmp_path):
-    rate = {**of_means("pipeoptim", {}, 1), "mean": {"samples_per_second": 6.4014}}
-    write(tmp_path, "table5_gnmt8", {"pipeoptim": rate}, metric=None)
+    rate = {"status": "completed", "samples_per_second": 6.4014}
+    write(tmp_path, "table5_gnmt8", {"pipeoptim": [rate]}, metric=None)
     assert judged(tmp_path, order(LIKE, "pipeoptim", experiment="table5_gnmt8")) is None
     (row,) = measured(tmp_path)
     assert [row[name] for name in ("name", "metric", "value", "samples/s", "idle", "runs")] == [
@@ -242,9 +228,7 @@ def test_experiment_without_evaluation_shows_throughput_only(tmp_path):
 def test_runs_that_failed_count_as_having_missed_the_target(tmp_path):
     learned = {"status": "completed", "target_epochs": 8, "first_loss": 7.0, "loss": 4.5, "seed": 0}
     lost = {"status": "completed", "seed": 2, "first_loss": 7.0, "loss": 6.9}
-    group = {**of_means("pipedream", {}, 1), "statuses": {"completed": 2, "diverged": 1}}
-    group |= {"mean": {"target_epochs": 8}, "runs": [learned, {"status": "diverged", "seed": 1}, lost]}
-    write(tmp_path, "table5_gnmt8", {"pipedream": group}, metric=None)
+    write(tmp_path, "table5_gnmt8", {"pipedream": [learned, {"status": "diverged", "seed": 1}, lost]}, metric=None)
     (row,) = measured(tmp_path)
     assert row["to target, epochs"] == "8.00 (1 of 3)"
     assert row["runs"] == "1 completed, 1 diverged, 1 learned nothing"
@@ -265,13 +249,12 @@ def test_missed_target_ranks_last_and_lost_column_is_unknown(tmp_path, first, ot
 
 def with_losses(folder, group, losses):
     """Gives the runs of a group their final losses after a first training loss of 2.3."""
-    path = folder / "pipeoptim" / VGG / "small" / "sweep.json"
-    content = json.loads(path.read_text())
-    (found,) = (each for each in content["groups"] if each["name"] == group)
-    for run, loss in zip(found["runs"], losses, strict=True):
-        run["final"]["loss"], run["first_loss"] = loss, 2.3
-    found["mean"] |= {"loss": statistics.fmean(losses), "first_loss": 2.3}
-    path.write_text(json.dumps(content))
+    path = folder / "pipeoptim" / VGG / "small" / "runs.csv"
+    rows = rows_in(path)
+    changed = [row for row in rows if row["name"] == group]
+    for row, loss in zip(changed, losses, strict=True):
+        row |= {"loss": loss, "first_loss": 2.3}
+    path.write_text(csv_table(rows))
 
 
 def test_runs_that_learned_nothing_where_others_did_are_counted_apart(tmp_path):

@@ -16,6 +16,7 @@ from support.stored_runs import write_run
 from papers import reproduce
 from papers.cli import PROGRAM
 from papers.compared import compared_runs
+from papers.kept_runs import read_groups
 from papers.presets import FOLDER
 from papers.reproduce import carried_out
 from papers.results import keep_results
@@ -130,12 +131,12 @@ def test_results_name_runs_by_sweep_and_omit_shared_timings(tmp_path):
     write_run(tmp_path / "runs" / "0", "method=gpipe", status="diverged", reason="diverged")
     for path in keep_results(LENET5, tmp_path / "runs", tmp_path / "out", timed=False):
         assert str(tmp_path) not in path.read_text(encoding="utf-8")
-    (group,) = json.loads((tmp_path / "out" / "sweep.json").read_text())["groups"]
-    assert {"top1", "steps"} <= group["mean"].keys()
-    assert not {"wall_s", "samples_per_second", "idle_share"} & group["mean"].keys()
-    curves = [curve for run in group["runs"] for curve in run["curves"].values()]
-    assert curves
-    assert all(len(point) <= 3 for curve in curves for point in curve)
+    (group,) = read_groups(tmp_path / "out")
+    assert {"top1", "steps"} <= group.columns
+    assert not {"wall_s", "samples_per_second", "idle_share"} & group.columns
+    points = [point for run in group.runs for curve in run.curves.values() for point in curve]
+    assert points
+    assert {point.seconds for point in points} == {None}
     assert json.loads((tmp_path / "out" / "made.json").read_text())["timed"] is False
 
 
@@ -149,10 +150,10 @@ def test_runs_that_reach_the_baselines_loss_have_their_steps(tmp_path):
         with (run / "metrics.jsonl").open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
     keep_results(ReproductionTarget("basis_rotation/adamw", "small"), tmp_path / "runs", tmp_path / "out")
-    content = json.loads((tmp_path / "out" / "sweep.json").read_text())
-    steps = {group["name"]: [run.get("loss_steps") for run in group["runs"]] for group in content["groups"]}
+    groups, made = read_groups(tmp_path / "out"), json.loads((tmp_path / "out" / "made.json").read_text())
+    steps = {group.name: [run.values.get("loss_steps") for run in group.runs] for group in groups}
     assert steps == {"stages=1": [pytest.approx(7.0)] * 2, "stages=8": [pytest.approx(28 / 3), None]}
-    assert (content["metric"], content["slowdowns"][0]["target"]) == ("loss", 2.8)
+    assert (made["metric"], made["targets"]["loss_steps"]) == ("loss", 2.8)
 
 
 @pytest.mark.slow
@@ -293,4 +294,4 @@ def test_second_call_trains_nothing_and_keeps_numbers(tmp_path, monkeypatch):
     assert made["seeds"] == [0, 1]
     assert made["command"].startswith(f"pipetrain run {PRESETS} --multirun experiment={LENET5.experiment}")
     assert made["made_with"]["torch_version"]
-    assert (folder / "sweep.json").is_file()
+    assert {path.name for path in folder.iterdir()} == {"runs.csv", "curves.json", "made.json"}

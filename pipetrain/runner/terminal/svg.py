@@ -21,7 +21,7 @@ _STYLED = re.compile(r'(?: clip-path="(?P<clip>[^"]*)")? style="(?P<style>[^"]*)
 _COMMAND = re.compile(r"([MLQCz])([^MLQCz]*)")
 _DIGITS = 2
 """Decimals of a coordinate, in points."""
-_UNIT = 10**_DIGITS
+_UNIT: int = 10**_DIGITS
 
 
 def dense(text: str) -> str:
