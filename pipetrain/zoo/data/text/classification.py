@@ -1,10 +1,8 @@
 """Texts with a class each, in minibatches of about equal length: IMDb's reviews, sentences of Austen's novels."""
 
-import gzip
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from pipetrain.data.order import length_buckets, shuffled
 from pipetrain.engine.errors import ConfigError, check_whole
-from pipetrain.zoo.data.text.text_files import EVAL_SHARE, read_text
+from pipetrain.zoo.data.text.text_files import EVAL_SHARE, bundled_novels, read_text
 from pipetrain.zoo.data.vocabulary import PADDING, SentenceVocabulary, pad
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -180,8 +178,7 @@ def austen_novels(
 
 def _novels() -> list[str]:
     """The text of each novel."""
-    with (resources.files("pipetrain.zoo.data.text") / "austen.txt.gz").open("rb") as file:
-        lines = gzip.decompress(file.read()).decode().splitlines()
+    lines = bundled_novels().splitlines()
     starts = [lines.index(title) for title in _NOVELS]
     ends = [*starts[1:], len(lines)]
     return ["\n".join(lines[start + 1 : end]) for start, end in zip(starts, ends, strict=True)]

@@ -1,6 +1,7 @@
 """Language modeling on text files: any, the bundled novels, and the Penn Treebank."""
 
 import gzip
+import lzma
 import os
 import zlib
 from importlib import resources
@@ -113,8 +114,15 @@ def austen(
     Raises:
         ConfigError: a setting is wrong.
     """
-    with resources.as_file(resources.files("pipetrain.zoo.data.text") / "austen.txt.gz") as path:
-        return text_file(str(path), None, 0.1, tokens, vocabulary_size, positions, carried=carried)
+    texts = split_text(bundled_novels(), 0.1)
+    names = [f"the {part} part of Austen's novels" for part in ("training", "evaluation")]
+    return language_data(texts, names, tokens, vocabulary_size, positions, carried=carried)
+
+
+def bundled_novels() -> str:
+    """The text of the six novels, each after a line with its title."""
+    file = resources.files("pipetrain.zoo.data.text") / "austen.txt.xz"
+    return lzma.decompress(file.read_bytes()).decode()
 
 
 _SPLITS = ("valid", "test")
