@@ -42,6 +42,7 @@ def main() -> None:
 def _add_parsers(subparsers: Subparsers) -> None:
     _add_reproduce(subparsers)
     _add_pages(subparsers)
+    _add_at_size(subparsers)
     _add_staleness(subparsers)
     _add_stability(subparsers)
 
@@ -123,6 +124,22 @@ def _pages(options: argparse.Namespace) -> ExitCode:
         check_writable(f"--outputs {options.outputs}", options.outputs)
         for path in write_sweeps(options.names, options.results, options.outputs):
             print(f"written to {path}")
+    return ExitCode.COMPLETED
+
+
+def _add_at_size(subparsers: Subparsers) -> None:
+    text = "judge the runs of scripts/gpu_reproduction.sh, which have a paper's network and data"
+    parser = subparsers.add_parser("at-size", help=text, description=text)
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="of the runs, such as outputs/gpu_reproduction/runs"
+    )
+    parser.set_defaults(carry_out=_at_size)
+
+
+def _at_size(options: argparse.Namespace) -> ExitCode:
+    from papers.at_size import report
+
+    print(*report(options.folder), sep="\n")
     return ExitCode.COMPLETED
 
 
