@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.zoo.data.images.common import CropFlip, ImageDataset, LabelledImages, Normalize, downloading
+from pipetrain.zoo.data.images.packed import unpack
 
 FASHION_MEAN, FASHION_STD = (0.2860,), (0.3530,)
 """Mean and deviation of the 60,000 training images, scaled to [0, 1]."""
@@ -29,8 +30,9 @@ def fashion_mnist_mini(*, augment: bool = False) -> ImageDataset:
     """
     file = resources.files("pipetrain.zoo.data.images") / "fashion_mnist_mini.npz"
     with file.open("rb") as stream, np.load(stream) as archive:
-        arrays = {name: torch.from_numpy(archive[name]) for name in archive.files}
-    splits = [(arrays[f"{split}_images"][:, None], arrays[f"{split}_labels"]) for split in ("train", "test")]
+        images = torch.from_numpy(unpack(archive["images"].tobytes(), 28, 28))[:, None]
+        labels = [torch.from_numpy(archive[f"{split}_labels"]) for split in ("train", "test")]
+    splits = list(zip(images.split([len(each) for each in labels]), labels, strict=True))
     return _image_dataset(_FASHION, splits, augment=augment)
 
 
