@@ -48,7 +48,7 @@ def keep_comparison(this: SweepRound, folder: Path, results: Path) -> list[Path]
     made |= {"missing": missing, TARGETS: {column: each.target for column, each in found.items()}}
     kept = results / this.name
     kept.mkdir(parents=True, exist_ok=True)
-    rows = [{**row_of(group.name, run), **_given(this, run)} for group in groups for run in group.runs]
+    rows = [{**row_of(group.name, run, whole=False), **_given(this, run)} for group in groups for run in group.runs]
     write_whole(kept / RUNS, csv_table(rows))
     write_whole(kept / MADE, strict_json.dumps(made, indent=1) + "\n")
     write_whole(kept / _TABLE, (folder / _TABLE).read_text(encoding="utf-8"))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.engine.files.strict_json import number
-from pipetrain.reporting.sweep.columns import TIMINGS
-from pipetrain.reporting.sweep.compared_run import ComparedRun, Curve, Point
+from pipetrain.reporting.sweep.columns import MEASUREMENTS, TIMINGS
+from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, Curve, Point
 from pipetrain.reporting.sweep.groups import SweepGroup
 from pipetrain.runner.terminal.text_table import csv_table
 from pipetrain.runner.tracking.files import write_whole
@@ -21,13 +21,24 @@ ENDED = ("completed", "diverged")
 Row = Mapping[str, str]
 """A run, by the columns of `runs.csv`."""
 _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
+_NOT_LEARNED = {"perplexity", *MEASUREMENTS} - {"steps", "first_loss", "loss_steps"}
+"""Numbers of a run that its loss tells as well, or its settings, or that are of time and memory."""
 _NAME, _STATUS, _BEST = "name", "status", "best_"
 
 
-def row_of(name: str, run: ComparedRun) -> Mapping[str, Any]:
-    """A row of `runs.csv`: the group's name, settings that identify the run, how it ended, and its numbers."""
+def row_of(name: str, run: ComparedRun, *, whole: bool = True) -> Mapping[str, Any]:
+    """A row of `runs.csv`: the group's name, settings that identify the run, how it ended, and its numbers.
+
+    If not `whole`, the numbers are those of what was learned.
+    """
     settings = {setting: run.settings.get(setting) for setting in _SETTINGS}
-    return {_NAME: name, **settings, _STATUS: run.status, **run.values}
+    numbers = run.values if whole else {**run.final, **run.numbers}
+    return {
+        _NAME: name,
+        **settings,
+        _STATUS: run.status,
+        **{column: value for column, value in numbers.items() if whole or column not in _NOT_LEARNED},
+    }
 
 
 def rows_in(path: Path) -> list[Row]:
@@ -43,16 +54,16 @@ def ended_runs(paths: Iterable[Path]) -> list[Row]:
     return [row for path in paths for row in rows_in(path) if row[_STATUS] in ENDED]
 
 
-def write_runs(folder: Path, groups: Sequence[SweepGroup], *, curves: bool = True) -> list[Path]:
+def write_runs(folder: Path, groups: Sequence[SweepGroup], *, whole: bool = True) -> list[Path]:
     """Writes the files of some groups; returns them.
 
     Args:
         folder: which is there.
         groups: in the order in which they are read again.
-        curves: False to leave curves out.
+        whole: False to keep the numbers of what was learned alone, and no curves.
     """
-    files = {RUNS: csv_table([row_of(group.name, run) for group in groups for run in group.runs])}
-    if curves:
+    files = {RUNS: csv_table([row_of(group.name, run, whole=whole) for group in groups for run in group.runs])}
+    if whole:
         files[CURVES] = _curves_text([run for group in groups for run in group.runs])
     for name, text in files.items():
         write_whole(folder / name, text)
@@ -132,7 +143,7 @@ def _curves_text(runs: Iterable[ComparedRun]) -> str:
     lines = []
     for run in runs:
         curves = {
-            name: (_place(axes, curve), [_short(point.value) for point in curve])
+            name: (_place(axes, curve), [_short(point.value, 4 if name == TRAIN_LOSS else 5) for point in curve])
             for name, curve in run.curves.items()
             if curve
         }
@@ -155,11 +166,11 @@ def _place(axes: dict[str, int], curve: Curve) -> int:
     return axes.setdefault(_dense(columns), len(axes))
 
 
-def _short(value: float | None) -> float | None:
-    """The value to five digits, as a figure shows it; None if it is not finite."""
+def _short(value: float | None, digits: int = 5) -> float | None:
+    """The value to as many digits as a figure shows; None if it is not finite."""
     if value is None or not math.isfinite(value):
         return None
-    rounded = float(f"{value:.5g}")
+    rounded = float(f"{value:.{digits}g}")
     return int(rounded) if rounded.is_integer() else rounded
 
 

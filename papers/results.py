@@ -262,7 +262,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
         groups = with_steps(groups, found_steps)
         made[TARGETS] = {column: each.target for column, each in found_steps.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    files = write_runs(folder, groups, curves=is_of_paper(target.experiment))
+    files = write_runs(folder, groups, whole=is_of_paper(target.experiment))
     write_whole(folder / MADE, strict_json.dumps(made, indent=1) + "\n")
     return [*files, folder / MADE]
 

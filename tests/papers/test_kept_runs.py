@@ -4,7 +4,7 @@ import math
 
 from support.stored_runs import write_run
 
-from papers.kept_runs import read_groups, write_runs
+from papers.kept_runs import read_groups, rows_in, write_runs
 from pipetrain.reporting.sweep.comparison import collect, ranked
 from pipetrain.reporting.sweep.sweep_files import as_json
 
@@ -32,4 +32,7 @@ def test_curves_have_five_digits_and_share_their_places(tmp_path):
     assert sorted(group.values("top1")) == [math.pi, 100 / 3]
     text = files[1].read_text()
     assert text.count('"top1":[0,') == 2
-    assert [path.name for path in write_runs(tmp_path, compared.groups, curves=False)] == ["runs.csv"]
+    assert [path.name for path in write_runs(tmp_path, compared.groups, whole=False)] == ["runs.csv"]
+    (row, _) = rows_in(tmp_path / "runs.csv")
+    assert {"loss", "top1", "steps", "status", "seed"} <= row.keys()
+    assert not {"best_top1", "weight_bytes", "wall_s", "samples_per_second"} & row.keys()
