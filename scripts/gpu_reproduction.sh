@@ -92,4 +92,7 @@ for seed in $SEEDS; do
 done
 wait
 
+if [ -n "$(find "$root/train" -iname '*.jp*g' -print -quit)" ]; then
+    echo "the images are JPEG-compressed CIFAR-10"
+fi
 "$PYTHON" -m papers at-size "$RUNS/runs"

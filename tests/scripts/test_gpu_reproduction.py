@@ -59,6 +59,7 @@ def test_trainings_are_judged_as_far_as_all_have_come(tmp_path, parts, capsys):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 runs, 2 side by side" in done.stdout
     assert "exit code" not in done.stdout
+    assert "the images are JPEG-compressed CIFAR-10\n" in done.stdout
     assert "at the paper's network and data, 2 of 2 epochs:" in done.stdout
     assert tuple(re.findall(r"^(\w+) +\d", done.stdout, re.MULTILINE)) == TRAININGS
     assert not (tmp_path / "out" / "images.zip").exists()
