@@ -98,7 +98,11 @@ def _contenders(words: Sequence[str], request: Request, config_dir: Path | None)
     chosen = words if metric == TRAIN_LOSS else [*words, f"{METRIC}={metric}"]
 
     def begun(first: Contender, count: int) -> None:
-        tqdm.write("\n".join(outlook(first, count, request)), file=sys.stderr)
+        lines = outlook(
+            first, count, seeds=request.seeds, tuning_seeds=request.tuning_seeds, jobs=request.jobs_for([first]),
+            minutes=request.minutes,
+        )  # fmt: skip
+        tqdm.write("\n".join(lines), file=sys.stderr)
 
     try:
         return contenders_of(chosen, request.tune, config_dir, request.baseline, begun)

@@ -3,36 +3,37 @@
 import sys
 import time
 from itertools import product
-from typing import TYPE_CHECKING
 
 from pipetrain.reporting.comparison.contenders import RATE, Contender
 from pipetrain.runner.terminal.text_table import counted
 from pipetrain.runner.tracking.progress import counting
 
-if TYPE_CHECKING:
-    from pipetrain.reporting.comparison.compare import Request
-
 _LINE_SECONDS = 30.0
 """Seconds between lines if there is no terminal."""
 
 
-def outlook(first: Contender, count: int, request: "Request") -> list[str]:
+def outlook(
+    first: Contender, count: int, *, seeds: int, tuning_seeds: int, jobs: int, minutes: float | None
+) -> list[str]:
     """Lines on what a comparison will do, and about how long it will take if no run has ended yet.
 
     Args:
         first: of the contenders, which stands for all.
         count: of them.
-        request: what is asked.
+        seeds: number of reported seeds.
+        tuning_seeds: number of seeds of each trial.
+        jobs: number of runs at a time.
+        minutes: after which runs are stopped; None for no limit.
     """
-    candidates, jobs = len(list(product(*first.grid.axes))), request.jobs_for([first])
-    tuning = candidates * request.tuning_seeds if candidates > 1 else 0
+    candidates = len(list(product(*first.grid.axes)))
+    tuning = candidates * tuning_seeds if candidates > 1 else 0
     least = "at least " if first.grid.extends else ""
-    runs = count * (tuning + request.seeds)
-    of_each = f"{tuning} to tune it, then " * (tuning > 0) + counted(request.seeds, "seed", "seeds")
+    runs = count * (tuning + seeds)
+    of_each = f"{tuning} to tune it, then " * (tuning > 0) + counted(seeds, "seed", "seeds")
     seconds = runs * first.estimated_s / jobs
     took = f"about {duration(seconds)} by the size of the model"
-    if request.minutes is not None and 60 * request.minutes < seconds:
-        took += f", and --minutes {request.minutes:g} ends it before; fewer --seeds or --tune {RATE}=VALUE take less"
+    if minutes is not None and 60 * minutes < seconds:
+        took += f", and --minutes {minutes:g} ends it before; fewer --seeds or --tune {RATE}=VALUE take less"
     return [
         f"{counted(count, 'configuration', 'configurations')}, {least}{counted(runs, 'run', 'runs')} of {first.steps} "
         f"steps, {jobs} at a time: of each {of_each}",

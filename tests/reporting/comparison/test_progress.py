@@ -6,13 +6,12 @@ import pytest
 from support.made_up_runs import contender
 
 from pipetrain.reporting.comparison import progress
-from pipetrain.reporting.comparison.compare import Request
 from pipetrain.reporting.comparison.progress import Progress, duration, outlook
 from pipetrain.reporting.comparison.tuning import Grid
 
 
-def said(first, count=4, **request):
-    return " ".join(outlook(first, count, Request(**{"jobs": 2, **request})))
+def said(first, count=4, **asked):
+    return " ".join(outlook(first, count, **{"seeds": 5, "tuning_seeds": 2, "jobs": 2, "minutes": None, **asked}))
 
 
 @pytest.mark.parametrize(
