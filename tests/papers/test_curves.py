@@ -1,17 +1,14 @@
-"""Curves of experiments, read back and drawn."""
+"""Curves of experiments, drawn."""
 
-import json
 import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 from support.stored_runs import write_run
 
-from papers.curves import Bar, Course, curve_of, draw_bars, draw_courses, stored_groups
-from papers.results import Measured
+from papers.curves import Bar, Course, curve_of, draw_bars, draw_courses
 from pipetrain.reporting.sweep.comparison import collect, ranked
 from pipetrain.reporting.sweep.groups import CoursePoint
-from pipetrain.reporting.sweep.sweep_files import as_json
 
 TAG = "{http://www.w3.org/2000/svg}"
 
@@ -30,20 +27,6 @@ def drawn(path, **more):
     draw_courses(path, "top1", "epoch", courses, ["A network", "table4, small scale"], **more)
     root = ElementTree.fromstring(path.read_text())
     return {tag: list(root.iter(TAG + tag)) for tag in ("polyline", "polygon", "use", "text", "path")}
-
-
-def test_runs_are_read_back_with_their_curves(tmp_path):
-    write_run(tmp_path / "runs" / "a", "method=gpipe", top1=80.0)
-    write_run(tmp_path / "runs" / "b", "method=lwp", status="failed", final={"top1": None})
-    compared = ranked(collect([tmp_path / "runs"], {}), None)
-    (tmp_path / "sweep.json").write_text(as_json(compared))
-    rows = "".join(f"{group.name},{group.method}\n" for group in compared.groups)
-    (tmp_path / "runs.csv").write_text(f"name,method\n{rows}")
-    read = stored_groups(Measured("table4", "small", "top1", [], {}, tmp_path))
-    assert [(group.name, group.method) for group in read] == [(each.name, each.method) for each in compared.groups]
-    for ours, theirs in zip(read, compared.groups, strict=True):
-        assert ours.statuses == theirs.statuses
-        assert all(ours.course(name) == theirs.course(name) for name in json.loads(as_json(compared)))
 
 
 def test_each_panel_has_its_course_in_front_of_the_others(tmp_path):

@@ -167,7 +167,7 @@ def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
             ("--minibatches 0", r"--minibatches 0: at least 1"),
             ("--from 3", r"--from 3 needs a run directory"),
             ("--trust", r"--trust needs a run directory"),
-            ("method=gpipe nowhere", r"nowhere: give either"),
+            ("method=gpipe nowhere", r"nowhere method=gpipe: give either"),
             ("nowhere", r"nowhere: not a run directory"),
         ],
     ),
@@ -276,7 +276,7 @@ def test_timeline_of_trace_contradicting_lists_is_refused(traced, tmp_path, caps
         5,
         [
             ("--from 16", r"--from 16: .*trace.json is of minibatches 0 to 15"),
-            ("method=gpipe", r"a run directory alone"),
+            ("method=gpipe", r"give either a run directory"),
             ("--update-time 0", r"--update-time cannot be combined"),
             ("--seconds", r"--seconds cannot be combined"),
             ("--config-dir /tmp", r"--config-dir /tmp cannot be combined"),
