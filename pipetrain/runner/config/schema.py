@@ -121,7 +121,7 @@ class TrainConfig:
     max_steps: int | None = None
     """Stop after this many optimizer steps; null: run all epochs."""
     batch_size: int = 64
-    """Samples per minibatch, that is, per optimizer step; `auto` (command line only): what fits in GPU memory."""
+    """Samples per minibatch, that is, per optimizer step."""
     microbatches: int = 1
     """N, the number of microbatches per minibatch; must divide train.batch_size."""
     recompute: bool = False
