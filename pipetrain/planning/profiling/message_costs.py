@@ -6,18 +6,19 @@ from functools import cache
 
 import torch
 
+from pipetrain.engine.arithmetic import torch_threads
 from pipetrain.messages import Direction, MessageFormat, MessageTensor
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.message_costs import DirectionCosts, MessageCosts
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.training.components.messages import build_messages
 
-_REPEATS = 3
+_REPEATS = 5
 _FLOAT_BYTES = 4
 
 
 def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
-    """Costs of the messages of a run, on this machine's CPU; None if they are plain.
+    """Costs of the messages of a run, on this machine's CPU, with the threads of the profile; None if they are plain.
 
     Each message counts as one float32 tensor (samples of a microbatch, values of a sample) of normal numbers. Links
     between stages of one process stay plain.
@@ -29,10 +30,11 @@ def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
     place, found = cut.placement, dict[Direction, DirectionCosts]()
     local = [place is not None and place.process_of(r) == place.process_of(r + 1) for r in range(len(sizes))]
     for direction, form in messages.formats().items():
-        each = [
-            (1.0, 0.0, 0.0) if inside or not size else _measured(form, samples, _values(size, settings))
-            for size, inside in zip(sizes, local, strict=True)
-        ]
+        with torch_threads(cut.profile.threads):
+            each = [
+                (1.0, 0.0, 0.0) if inside or not size else _measured(form, samples, _values(size, settings))
+                for size, inside in zip(sizes, local, strict=True)
+            ]
         found[direction] = DirectionCosts(*map(list, zip(*each, strict=True))) if each else DirectionCosts.plain(0)
     plain = DirectionCosts.plain(len(sizes))
     return MessageCosts(*(found.get(direction, plain) for direction in Direction))
