@@ -79,7 +79,10 @@ class MessageFormat(ABC):
 
     @abstractmethod
     def decode(self, parts: Tensors, out: Tensor, of: MessageTensor) -> None:
-        """Writes what arrives into `out`, a new tensor with the shape, strides and dtype of what was encoded."""
+        """Writes what arrives into `out`, a new tensor with the shape, strides and dtype of what was encoded.
+
+        The sender calls it, too, to measure errors: unless the format `mirrors`, it changes no state there.
+        """
 
     def meant_for(self, direction: Direction) -> Self:  # noqa: ARG002
         """This format for messages of one direction.

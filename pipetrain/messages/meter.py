@@ -1,5 +1,6 @@
 """Measures the messages of a stage: bytes, times of encoding and decoding, and the error of what arrives."""
 
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipetrain.engine.device_queue import event, queues
+from pipetrain.engine.device_queue import Event, event, queues
 from pipetrain.engine.tensors import Tensors
 from pipetrain.messages.formats import Direction, MessageTensor
 
@@ -26,6 +27,7 @@ class Stopwatch:
         self._queues = queues(device)
         self._total = 0.0
         self._events: deque[tuple[Any, Any]] = deque()
+        self._reading = threading.Lock()  # reports may be made in another thread
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -36,19 +38,19 @@ class Stopwatch:
             self._total += time.perf_counter() - began
             return
         self._events.append((began, event(self._device, timed=True)))
-        while len(self._events) > _EVENTS_KEPT and self._events[0][1].query():
+        if len(self._events) > _EVENTS_KEPT:
             self._read()
 
     def _read(self) -> None:
-        began, ended = self._events.popleft()
-        ended.synchronize()
-        self._total += began.elapsed_time(ended) / 1000
+        with self._reading:
+            while self._events and self._events[0][1].query():
+                began, ended = self._events.popleft()
+                self._total += began.elapsed_time(ended) / 1000
 
     @property
     def seconds(self) -> float:
-        """The total; waits for the device."""
-        while self._events:
-            self._read()
+        """The total of what the device has done."""
+        self._read()
         return self._total
 
 
@@ -56,9 +58,11 @@ class _Sent:
     """What a stage has sent in one direction."""
 
     def __init__(self) -> None:
-        self.minibatches = self.bytes = self.plain_bytes = self.compared = 0
+        self.minibatches = self.bytes = self.plain_bytes = 0
         self.newest = -1
+        self.compared: Tensor | float = 0.0
         self.error: Tensor | float = 0.0
+        self.measured_at: Event | None = None
 
 
 class MessageMeter:
@@ -87,9 +91,11 @@ class MessageMeter:
         """Takes a tensor, and what arrives of it."""
         sent = sent.float()
         error, norm = torch.linalg.vector_norm(arrives.float() - sent), torch.linalg.vector_norm(sent)
-        found = self._sent[direction]
-        found.error = found.error + error / norm.clamp_min(_TINY)
-        found.compared += 1
+        relative, found = error / norm.clamp_min(_TINY), self._sent[direction]
+        finite = relative.isfinite()  # gradients that overflow are not applied
+        found.error = found.error + torch.where(finite, relative, 0.0)
+        found.compared = found.compared + finite
+        found.measured_at = event(self.device) if queues(self.device) else None
 
     def add(self, direction: Direction, minibatch: int, tensors: Tensors, sent: Tensors) -> None:
         """Takes a message, before and after its encoding."""
@@ -103,14 +109,15 @@ class MessageMeter:
         """Means over minibatches, for each direction that the stage sends.
 
         `activations_bytes` and `activations_plain_bytes` of messages with and without the format, the relative error
-        `activations_error` of a tensor, `gradients_...` alike, and `encode_s` and `decode_s`. Waits for the device.
+        `activations_error` of a tensor, `gradients_...` alike, and `encode_s` and `decode_s`. Of times and errors it
+        has what the device has done: another thread may call it, which must not wait for the device.
         """
         report: dict[str, Any] = {}
-        for direction, found in self._sent.items():
+        for direction, found in list(self._sent.items()):
             report[f"{direction}_plain_bytes"] = found.plain_bytes / found.minibatches
             report[f"{direction}_bytes"] = found.bytes / found.minibatches
-            if found.compared:
-                report[f"{direction}_error"] = float(found.error) / found.compared
+            if (found.measured_at is None or found.measured_at.query()) and (compared := float(found.compared)):
+                report[f"{direction}_error"] = float(found.error) / compared
         count = max((found.minibatches for found in self._sent.values()), default=0)
         if count:
             report |= {"encode_s": self.encoding.seconds / count, "decode_s": self.decoding.seconds / count}

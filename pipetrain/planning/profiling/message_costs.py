@@ -1,6 +1,7 @@
 """Costs of formats of messages, measured on tensors of the sizes that cross the cuts."""
 
 import copy
+import sys
 import time
 from functools import cache
 
@@ -14,25 +15,28 @@ from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.training.components.messages import build_messages
 
 _REPEATS = 5
-_FLOAT_BYTES = 4
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
     """Costs of the messages of a run, on this machine's CPU, with the threads of the profile; None if they are plain.
 
-    Each message counts as one float32 tensor (samples of a microbatch, values of a sample) of normal numbers. Links
+    Each message counts as one tensor (samples of a microbatch, values of a sample) of normal numbers. Links
     between stages of one process stay plain.
     """
     if (messages := build_messages(settings, {})) is None:
         return None
     samples = max(1, settings.train.batch_size // settings.train.microbatches)
+    dtype = _TYPES[settings.train.precision]
     sizes = cut.sent_bytes
     place, found = cut.placement, dict[Direction, DirectionCosts]()
     local = [place is not None and place.process_of(r) == place.process_of(r + 1) for r in range(len(sizes))]
     for direction, form in messages.formats().items():
         with torch_threads(cut.profile.threads):
             each = [
-                (1.0, 0.0, 0.0) if inside or not size else _measured(form, samples, _values(size, settings))
+                (1.0, 0.0, 0.0)
+                if inside or not size
+                else _measured(form, samples, _values(size, settings, dtype), dtype)
                 for size, inside in zip(sizes, local, strict=True)
             ]
         found[direction] = DirectionCosts(*map(list, zip(*each, strict=True))) if each else DirectionCosts.plain(0)
@@ -40,15 +44,15 @@ def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
     return MessageCosts(*(found.get(direction, plain) for direction in Direction))
 
 
-def _values(size: int, settings: Settings) -> int:
-    return max(1, size // _FLOAT_BYTES // settings.train.batch_size)
+def _values(size: int, settings: Settings, dtype: torch.dtype) -> int:
+    return max(1, size // dtype.itemsize // settings.train.batch_size)
 
 
 @cache
-def _measured(form: MessageFormat, samples: int, values: int) -> tuple[float, float, float]:
+def _measured(form: MessageFormat, samples: int, values: int, dtype: torch.dtype) -> tuple[float, float, float]:
     """Share of the plain bytes, and the seconds of encoding and of decoding."""
-    tensor = torch.randn(samples, values, generator=torch.Generator().manual_seed(0))
-    of, ends = MessageTensor((0, 0, 0, 0, 0, 0), 1, range(samples)), [copy.deepcopy(form) for _ in range(2)]
+    tensor = torch.randn(samples, values, generator=torch.Generator().manual_seed(0)).to(dtype)
+    of, ends = MessageTensor((0, 0, 0, 0, 0, 0), sys.maxsize, range(samples)), [copy.deepcopy(form) for _ in range(2)]
     encode_s, decode_s = [], []
     for _ in range(_REPEATS):
         began = time.perf_counter()

@@ -1,6 +1,7 @@
 """Messages in floating-point numbers of eight bits."""
 
-from typing import Literal
+import copy
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -31,11 +32,14 @@ class Fp8(MessageFormat):
             raise ConfigError(f"scale={scale}: must be tensor or row")
         if kind is not None and kind not in _TYPES:
             raise ConfigError(f"kind={kind}: must be one of {', '.join(_TYPES)}, or null")
-        self.kind, self.scale = kind, scale
+        self.kind: str | None = kind
+        self.scale = scale
 
     @override
-    def meant_for(self, direction: Direction) -> "Fp8":
-        return Fp8(self.kind or _USUAL[direction], self.scale)  # type: ignore[arg-type]
+    def meant_for(self, direction: Direction) -> Self:
+        found = copy.copy(self)
+        found.kind = self.kind or _USUAL[direction]
+        return found
 
     @override
     def encode(self, tensor: Tensor, of: MessageTensor) -> Tensors:

@@ -1,8 +1,10 @@
 """Messages of the largest values alone."""
 
+import copy
 import math
 from collections.abc import Mapping
 from operator import itemgetter
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -40,9 +42,12 @@ class TopK(MessageFormat):
         self._left: dict[tuple[int, tuple[int, ...]], Tensor] = {}
 
     @override
-    def meant_for(self, direction: Direction) -> "TopK":
+    def meant_for(self, direction: Direction) -> Self:
         usual = direction is Direction.GRADIENTS
-        return TopK(self.share, usual if self.error_feedback is None else self.error_feedback)
+        found = copy.copy(self)
+        found.error_feedback = found.keeps_state = usual if self.error_feedback is None else self.error_feedback
+        found._left = {}
+        return found
 
     @override
     def encode(self, tensor: Tensor, of: MessageTensor) -> Tensors:
@@ -51,7 +56,9 @@ class TopK(MessageFormat):
             values = self._with_left(values, tensor, of)
         count = math.ceil(self.share * len(values))
         chosen = values.abs().topk(count, sorted=False).indices
-        sent = values[chosen].to(tensor.dtype)
+        picked, most = values[chosen], torch.finfo(tensor.dtype).max
+        # what error feedback adds may exceed the range of float16, which the sender's loss scale does not see
+        sent = torch.where(picked.isfinite(), picked.clamp(-most, most), picked).to(tensor.dtype)
         if self.keeps_state:
             self._leave(values, chosen, sent, tensor, of)
         return sent, chosen if len(values) > torch.iinfo(torch.int32).max else chosen.to(torch.int32)

@@ -352,3 +352,24 @@ def test_a_restored_format_goes_on_as_if_never_stopped(form):
             tensor = torch.randn(len(rows), 9)
             about = of(t, epoch=epoch, samples=rows)
             assert torch.equal(arrived(form, tensor, about), arrived(restored, tensor, about))
+
+
+@pytest.mark.parametrize("base", [TopK, Fp8])
+def test_subclasses_stay_what_they_are_in_either_direction(base):
+    class Own(base):
+        pass
+
+    for direction in Direction:
+        assert type(Own().meant_for(direction)) is Own
+
+
+def test_error_feedback_stays_in_the_range_of_float16():
+    form = TopK(share=0.5).meant_for(Direction.GRADIENTS)
+    gradients = torch.tensor([60000.0, 60000.0], dtype=torch.float16)
+    scale = torch.tensor(1.0)
+    of = MessageTensor((0, 1, 2, 0, 0, 0), loss_scale=scale)
+    form.encode(gradients, of)
+    (sent, _) = form.encode(gradients, of)
+    assert sent.item() == torch.finfo(torch.float16).max
+    overflown = torch.tensor([torch.inf, 1.0], dtype=torch.float16)
+    assert form.encode(overflown, of)[0].isinf().all()
