@@ -149,14 +149,10 @@ def _attach(messages: Messages | None, stages: Sequence[Stage], phases: Sequence
         return
     for phase in phases:
         messages.check(phase.rules)
-    rules = phases[0].rules
-    process_of = rules.placement.process_of
+    crosses, last = phases[0].rules.placement.crosses, phases[0].rules.num_stages - 1
     for stage in stages:
-        before, behind = (
-            0 <= other < rules.num_stages and process_of(other) != process_of(stage.index)
-            for other in (stage.index - 1, stage.index + 1)
-        )
-        stage.messages = messages.ends_of(stage, before=before, behind=behind)
+        r = stage.index
+        stage.messages = messages.ends_of(stage, before=r > 0 and crosses(r - 1), behind=r < last and crosses(r))
 
 
 def _phases(rules: PipelineRules | Sequence[Phase]) -> Sequence[Phase]:

@@ -42,7 +42,7 @@ class StageTimes:
         """The same times, and none for messages between stages of one process, which are copies."""
         if placement is None:
             return self
-        apart = [placement.process_of(r) != placement.process_of(r + 1) for r in range(len(self.latency))]
+        apart = [placement.crosses(r) for r in range(len(self.latency))]
         latency, transmission, back = (
             [seconds * passes for seconds, passes in zip(each, apart, strict=True)]
             for each in (self.latency, self.transmission, self.transmission_back or self.transmission)

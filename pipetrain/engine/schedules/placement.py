@@ -52,6 +52,10 @@ class Placement:
         places = [(r, p) for p, stages in enumerate(self.stages_of) for r in stages]
         return dict(reversed(places))  # of replicas the first stays
 
+    def crosses(self, stage: int) -> bool:
+        """True if the next stage is in another process."""
+        return self.process_of(stage) != self.process_of(stage + 1)
+
     @property
     def several(self) -> bool:
         """True if some process has more than one stage."""

@@ -30,7 +30,7 @@ def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
     dtype = _TYPES[settings.train.precision]
     sizes = cut.sent_bytes
     place, found = cut.placement, dict[Direction, DirectionCosts]()
-    local = [place is not None and place.process_of(r) == place.process_of(r + 1) for r in range(len(sizes))]
+    local = [place is not None and not place.crosses(r) for r in range(len(sizes))]
     for direction, form in messages.formats().items():
         with torch_threads(cut.profile.threads):
             each = [

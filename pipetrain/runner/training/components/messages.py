@@ -76,9 +76,8 @@ def links_without_state(settings: Settings, plan: Plan, placement: Placement, sa
         placement: of these in processes.
         saved: names of ends of links in its checkpoint.
     """
-    messages, process_of = build_messages(settings, {}), placement.process_of
-    bounds = enumerate(plan.bounds)
-    cuts = [first for r, (first, _) in bounds if r and process_of(r - 1) != process_of(r)]
+    messages = build_messages(settings, {})
+    cuts = [first for r, (first, _) in enumerate(plan.bounds[1:]) if placement.crosses(r)]
     notes = []
     for direction, form in (messages.formats() if messages is not None else {}).items():
         new = [cut for cut in cuts if form.keeps_state and End(direction, cut, form, sends=True).name not in saved]
