@@ -41,6 +41,11 @@ class ComputeOptions:
         return self.precision != "fp32"
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The lowest type in which operations compute."""
+        return _DTYPES.get(self.precision, torch.float32)
+
+    @property
     def scales_loss(self) -> bool:
         """True if the loss is scaled up because gradients may be too small for the precision."""
         return self.precision == "fp16"
@@ -49,7 +54,7 @@ class ComputeOptions:
         """The context in which layers compute."""
         if not self.mixed:
             return nullcontext()
-        return torch.autocast(device.type, _DTYPES[self.precision], cache_enabled=False)
+        return torch.autocast(device.type, self.dtype, cache_enabled=False)
 
     def cast_inputs(self, tensors: Tensors) -> Tensors:
         """A model's inputs in the memory format that its layers want."""

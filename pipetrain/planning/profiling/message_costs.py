@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from pipetrain.engine.arithmetic import torch_threads
+from pipetrain.engine.arithmetic import ComputeOptions, torch_threads
 from pipetrain.messages import Direction, MessageFormat, MessageTensor
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.message_costs import DirectionCosts, MessageCosts
@@ -15,7 +15,6 @@ from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.training.components.messages import build_messages
 
 _REPEATS = 5
-_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
@@ -27,25 +26,20 @@ def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
     if (messages := build_messages(settings, {})) is None:
         return None
     samples = max(1, settings.train.batch_size // settings.train.microbatches)
-    dtype = _TYPES[settings.train.precision]
+    dtype = ComputeOptions(settings.train.precision).dtype
     sizes = cut.sent_bytes
     place, found = cut.placement, dict[Direction, DirectionCosts]()
     local = [place is not None and not place.crosses(r) for r in range(len(sizes))]
-    for direction, form in messages.formats().items():
-        with torch_threads(cut.profile.threads):
-            each = [
-                (1.0, 0.0, 0.0)
-                if inside or not size
-                else _measured(form, samples, _values(size, settings, dtype), dtype)
-                for size, inside in zip(sizes, local, strict=True)
-            ]
-        found[direction] = DirectionCosts(*map(list, zip(*each, strict=True))) if each else DirectionCosts.plain(0)
+    values = [max(1, size // dtype.itemsize // settings.train.batch_size) for size in sizes]
     plain = DirectionCosts.plain(len(sizes))
+    with torch_threads(cut.profile.threads):
+        for direction, form in messages.formats().items() if sizes else ():
+            each = [
+                (1.0, 0.0, 0.0) if inside or not size else _measured(form, samples, count, dtype)
+                for size, count, inside in zip(sizes, values, local, strict=True)
+            ]
+            found[direction] = DirectionCosts(*map(list, zip(*each, strict=True)))
     return MessageCosts(*(found.get(direction, plain) for direction in Direction))
-
-
-def _values(size: int, settings: Settings, dtype: torch.dtype) -> int:
-    return max(1, size // dtype.itemsize // settings.train.batch_size)
 
 
 @cache
