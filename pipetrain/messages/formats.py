@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.engine import seeding
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.tensors import Tensors
 
 
@@ -65,6 +66,7 @@ class MessageFormat(ABC):
         keeps_state: True if what arrives depends on earlier messages.
         needs_samples: True if `MessageTensor.samples` has to be known.
         mirrors: True if the sender decodes what it sends, too, which keeps the state of both ends the same.
+        not_for_gradients: why gradients cannot have it, and what works; empty if they can.
     """
 
     name = "custom"
@@ -72,6 +74,7 @@ class MessageFormat(ABC):
     keeps_state = False
     needs_samples = False
     mirrors = False
+    not_for_gradients = ""
 
     @abstractmethod
     def encode(self, tensor: Tensor, of: MessageTensor) -> Tensors:
@@ -84,12 +87,14 @@ class MessageFormat(ABC):
         The sender calls it, too, to measure errors: unless the format `mirrors`, it changes no state there.
         """
 
-    def meant_for(self, direction: Direction) -> Self:  # noqa: ARG002
+    def meant_for(self, direction: Direction) -> Self:
         """This format for messages of one direction.
 
         Raises:
             ConfigError: it is not for this direction.
         """
+        if direction is Direction.GRADIENTS and self.not_for_gradients:
+            raise ConfigError(f"messages.gradients={self.name}: {self.not_for_gradients}")
         return self
 
     def form(self, epoch: int) -> Hashable:  # noqa: ARG002

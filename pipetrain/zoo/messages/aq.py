@@ -11,7 +11,7 @@ from typing_extensions import override
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.number_range import POSITIVE
 from pipetrain.engine.tensors import Tensors, flat
-from pipetrain.messages import Direction, MessageFormat, MessageTensor
+from pipetrain.messages import MessageFormat, MessageTensor
 from pipetrain.zoo.messages.integers import Integers
 from pipetrain.zoo.messages.sample_cache import SampleCache
 from pipetrain.zoo.messages.values import computed
@@ -32,6 +32,9 @@ class AqSgd(MessageFormat):
     name = "aq"
     parts = 2
     keeps_state = needs_samples = mirrors = True
+    not_for_gradients = (
+        "gradients do not settle from epoch to epoch as activations do; messages.gradients=int4, fp8 and topk work"
+    )
 
     def __init__(
         self,
@@ -48,15 +51,6 @@ class AqSgd(MessageFormat):
             raise ConfigError(f"folder={folder}: no such folder; make it, or null to keep the samples in memory")
         self._integers, self._plain_epochs = Integers(bits, group, rounding), plain_epochs
         self._cache = SampleCache(gigabytes * 1e9, folder)
-
-    @override
-    def meant_for(self, direction: Direction) -> "AqSgd":
-        if direction is Direction.GRADIENTS:
-            raise ConfigError(
-                "messages.gradients=aq: gradients do not settle from epoch to epoch as activations do; "
-                "messages.gradients=int4, fp8 and topk work"
-            )
-        return self
 
     @override
     def form(self, epoch: int) -> bool:

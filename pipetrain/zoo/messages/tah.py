@@ -10,7 +10,7 @@ from typing_extensions import override
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.number_range import SHARE
 from pipetrain.engine.tensors import Tensors
-from pipetrain.messages import Direction, MessageFormat, MessageTensor
+from pipetrain.messages import MessageFormat, MessageTensor
 from pipetrain.zoo.messages.integers import check_bits
 from pipetrain.zoo.messages.values import computed, packed, unpacked
 
@@ -32,6 +32,10 @@ class TahQuant(MessageFormat):
 
     name = "tah"
     parts = 7
+    not_for_gradients = (
+        "TAH-Quant is for activations, and float16 would not hold the scales of gradients; messages.gradients=int4 and "
+        "fp8 work"
+    )
 
     def __init__(self, bits: int = 4, low_bits: int = 3, share: float = 0.8, tile: int = 64) -> None:
         check_bits("bits", bits)
@@ -41,15 +45,6 @@ class TahQuant(MessageFormat):
         if tile > 256 or tile & (tile - 1):
             raise ConfigError(f"tile={tile}: must be a power of two of at most 256")
         self.bits, self.low_bits, self.share, self.tile = bits, low_bits, share, tile
-
-    @override
-    def meant_for(self, direction: Direction) -> "TahQuant":
-        if direction is Direction.GRADIENTS:
-            raise ConfigError(
-                "messages.gradients=tah: TAH-Quant is for activations, and float16 would not hold the scales of "
-                "gradients; messages.gradients=int4 and fp8 work"
-            )
-        return self
 
     def _shape(self, shape: torch.Size) -> tuple[int, int, int]:
         """Samples, tokens of a sample, and values of a token."""
