@@ -186,6 +186,16 @@ def test_fashion_mnist_constants_match_bundled_subset(images):
     assert values.std().item() == pytest.approx(FASHION_STD[0], abs=0.003)
 
 
+def test_bundled_images_and_labels_are_those_of_the_data_set():
+    data = fashion_mnist_mini()
+    hashes = [
+        hashlib.sha256(array.numpy().tobytes()).hexdigest()[:16]
+        for split in (data.train, data.eval)
+        for array in (split.images, split.targets.to(split.images.dtype))
+    ]
+    assert hashes == ["2b17438af55637db", "f16e201ddc15b401", "96315b1732ab731e", "b2095bc797d1201e"]
+
+
 def test_fashion_mnist_mini_is_the_published_subset(images):
     path = SHARED / "data" / "fashion_mnist_subset.npz"
     if not path.is_file():
