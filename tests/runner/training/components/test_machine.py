@@ -21,11 +21,11 @@ def test_process_on_the_cpu_needs_no_index():
     assert device_at("cpu", 3) == torch.device("cpu")
 
 
-FAULTS = """
-import resource, sys, torch
+MEMORY = """
+import os, resource, torch
 from pipetrain.runner.training.components.machine import freed_memory_kept, keep_freed_memory
 def step():
-    held = [torch.ones(2**20) for _ in range(8)], torch.ones(2**24)
+    held = [torch.ones(2**20) for _ in range(8)], torch.ones(2**24)  # 96 MB
 def faults():
     for _ in range(3):
         step()
@@ -33,18 +33,22 @@ def faults():
     for _ in range(5):
         step()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 with freed_memory_kept():
     print(faults())
-print(faults())
+    kept = resident()
+print(kept - resident())
 keep_freed_memory()
 print(faults())
 """
 
 
-def page_faults(**settings):
+def page_faults_and_memory_given_back(**settings):
+    """Page faults in the context, bytes that its end gives back, page faults once memory is kept for good."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(
-        [sys.executable, "-c", FAULTS], env={**clean, **settings}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", MEMORY], env={**clean, **settings}, capture_output=True, text=True, check=True
     )
     return [int(line) for line in done.stdout.split()]
 
@@ -52,7 +56,20 @@ def page_faults(**settings):
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
 def test_memory_freed_by_a_step_is_reused_without_page_faults():
-    while_kept, afterwards, for_good = page_faults()
-    assert max(while_kept, for_good) < 200
-    assert afterwards > 25_000  # 5 times 8 arrays of 4 MB and one of 64 MB
-    assert min(page_faults(MALLOC_TRIM_THRESHOLD_="0", MALLOC_MMAP_THRESHOLD_="131072")) > 25_000  # the user's own
+    in_context, _, for_good = page_faults_and_memory_given_back()
+    assert max(in_context, for_good) < 200
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
+def test_memory_kept_for_a_while_goes_back_to_the_system():
+    _, given_back, _ = page_faults_and_memory_given_back()
+    assert given_back > 60 * 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
+def test_thresholds_of_the_user_are_left_alone():
+    own = {"MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "131072"}
+    in_context, _, for_good = page_faults_and_memory_given_back(**own)
+    assert min(in_context, for_good) > 25_000  # 5 times 8 arrays of 4 MB and one of 64 MB
