@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pipetrain.engine.files.strict_json import number
 from pipetrain.reporting.sweep.columns import MEASUREMENTS, TIMINGS
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, Curve, Point
 from pipetrain.reporting.sweep.groups import SweepGroup
+from pipetrain.runner.config.messages import DIRECTIONS, PLAIN
 from pipetrain.runner.terminal.text_table import csv_table
 from pipetrain.runner.tracking.files import write_whole
 
@@ -21,24 +23,32 @@ ENDED = ("completed", "diverged")
 Row = Mapping[str, str]
 """A run, by the columns of `runs.csv`."""
 _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
-_NOT_LEARNED = {"perplexity", *MEASUREMENTS} - {"steps", "first_loss", "loss_steps"}
+_NOT_LEARNED = {"perplexity", *MEASUREMENTS} - {"steps", "first_loss", "loss_steps", "message_bytes", "message_share"}
 """Numbers of a run that its loss tells as well, or its settings, or that are of time and memory."""
+_DIGITS = 9
+"""Those that tell any two float32 apart."""
+_FORMAT = re.compile(rf"messages\.({'|'.join(DIRECTIONS)})\.(name|bits)")
 _NAME, _STATUS, _BEST = "name", "status", "best_"
 
 
 def row_of(name: str, run: ComparedRun, *, whole: bool = True) -> Mapping[str, Any]:
     """A row of `runs.csv`: the group's name, settings that identify the run, how it ended, and its numbers.
 
-    If not `whole`, the numbers are those of what was learned.
+    If not `whole`, the numbers are those of what was learned, and of messages.
     """
-    settings = {setting: run.settings.get(setting) for setting in _SETTINGS}
-    numbers = run.values if whole else {**run.final, **run.numbers}
-    return {
-        _NAME: name,
-        **settings,
-        _STATUS: run.status,
-        **{column: value for column, value in numbers.items() if whole or column not in _NOT_LEARNED},
-    }
+    settings = {setting: run.settings.get(setting) for setting in (*_SETTINGS, *_formats_of(run))}
+    if whole:
+        numbers = dict(run.values)
+    else:
+        every = {**run.final, **run.numbers}
+        numbers = {name: _short(value, _DIGITS) for name, value in every.items() if name not in _NOT_LEARNED}
+    return {_NAME: name, **settings, _STATUS: run.status, **numbers}
+
+
+def _formats_of(run: ComparedRun) -> list[str]:
+    """The settings that choose formats of messages; none if all messages are plain."""
+    settings = [name for name in run.settings if _FORMAT.fullmatch(name)]
+    return settings if any(run.settings[name] != PLAIN for name in settings if name.endswith(".name")) else []
 
 
 def rows_in(path: Path) -> list[Row]:
