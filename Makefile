@@ -26,7 +26,7 @@ LOWER_TESTS := tests/test_cli.py tests/test_private_apis.py tests/engine/librari
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-engine test-slow test-exhaustive test-lower test-cuda lint format docs site dist bench bench-planner drill reproduce clean map slowdown $(PAPERS)
+.PHONY: help setup demo test test-engine test-slow test-exhaustive test-lower test-cuda lint format docs site dist bench bench-planner drill reproduce clean map slowdown messages $(PAPERS)
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -115,11 +115,11 @@ drill: setup  ## Inject faults into 300 short runs and check each outcome (FAULT
 reproduce: setup  ## Run all experiments of the papers at SCALE=small or full, the cheapest first, and write their pages
 	$(BIN)/python -m papers reproduce papers --scale $(SCALE); code=$$?; $(BIN)/python -m papers pages && exit $$code
 
-# A paper, the map of the field or the slowdowns; and a table, a figure or a preset of it: make zhang, make zhang-table2
-$(PAPERS) map slowdown: setup
+# A paper, the map of the field, the slowdowns or the formats of messages; and a table, a figure or a preset of it: make zhang, make zhang-table2
+$(PAPERS) map slowdown messages: setup
 	$(BIN)/python -m papers reproduce $@ --scale $(SCALE)
 
-$(PAPERS:%=%-%) map-% slowdown-%: setup
+$(PAPERS:%=%-%) map-% slowdown-% messages-%: setup
 	$(BIN)/python -m papers reproduce $@ --scale $(SCALE)
 
 clean:  ## Remove what the other targets created, except results

@@ -57,7 +57,7 @@ def _add_reproduce(subparsers: Subparsers) -> None:
     parser.add_argument(
         "name",
         metavar="NAME",
-        help="for example pipeoptim, pipeoptim/table4, zhang/table2_resnet20, map, slowdown, or papers for all of them",
+        help="for example pipeoptim, pipeoptim/table4, zhang/table2_resnet20, map, messages, or papers for all",
     )
     parser.add_argument("--scale", default="small", help="small (default): minutes on two cores; full: the paper's")
     parser.add_argument(
@@ -83,7 +83,10 @@ def _add_pages(subparsers: Subparsers) -> None:
         "pages", help=text, description=text, epilog="For example: python -m papers pages pipemare -o pages"
     )
     parser.add_argument(
-        "names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, ..., map, slowdown or v_shaped; default all"
+        "names",
+        nargs="*",
+        metavar="PAPER",
+        help="pipeoptim, ..., map, slowdown, v_shaped or messages; default all",
     )
     parser.add_argument(
         "--results",

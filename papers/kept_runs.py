@@ -38,7 +38,7 @@ def row_of(name: str, run: ComparedRun, *, whole: bool = True) -> Mapping[str, A
     """
     settings = {setting: run.settings.get(setting) for setting in (*_SETTINGS, *_formats_of(run))}
     if whole:
-        numbers = dict(run.values)
+        numbers: Mapping[str, float | None] = run.values
     else:
         every = {**run.final, **run.numbers}
         numbers = {name: _short(value, _DIGITS) for name, value in every.items() if name not in _NOT_LEARNED}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from papers import field_map_page, overview, slowdown, v_shaped
+from papers import field_map_page, message_formats_page, overview, slowdown, v_shaped
 from papers.curves import Bar, Course, curve_of, draw_bars, draw_courses
 from papers.evidence import experiments, mean_of, network_of, ranked, tables_of, throughput_of
 from papers.forest import draw as draw_forest
@@ -22,14 +22,14 @@ def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[P
     """Writes the pages, figures and tables of these papers, or of all, and yields the files.
 
     Args:
-        names: of papers, `map`, `slowdown` or `v_shaped`; none: all.
+        names: of papers, `map`, `slowdown`, `v_shaped` or `messages`; none: all.
         results: the folder with `published/`, and with what experiments measured. Tables go to `PAPER/` in it.
         output: where the pages go; figures go to `images/` in it.
 
     Raises:
         ConfigError: there is no such paper or no file of its numbers, or results are damaged.
     """
-    others = {each.NAME: each.write for each in (field_map_page, slowdown, v_shaped)}
+    others = {each.NAME: each.write for each in (field_map_page, slowdown, v_shaped, message_formats_page)}
     every = (*PAPERS, *others)
     for name in names:
         if name not in every:

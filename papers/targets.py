@@ -14,6 +14,8 @@ from pipetrain.engine.failure import relative_to_cwd
 FULL, SMALL = "full", "small"
 EVERY_PAPER = "papers"
 """The name that stands for the experiments of all papers."""
+OF_NO_PAPER = ("map/", "slowdown/", "messages/")
+"""How the names of presets begin that are of no paper."""
 _NUMBER = r"(?:\d+|[IVX]+)\b(?:\(\w\))?"
 _PARTS = re.compile(rf"\b(table|fig)s?\.? ({_NUMBER}(?:(?:, | and | to ){_NUMBER})*)")
 _ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5", "VI": "6", "VII": "7", "VIII": "8"}
@@ -153,8 +155,8 @@ def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
     without one are left out.
 
     Args:
-        name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without the map and the
-            slowdowns. A table or figure that no preset is named for stands for those that belong to it.
+        name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without `OF_NO_PAPER`. A
+            table or figure that no preset is named for stands for those that belong to it.
         scale: `full` or `small`.
 
     Raises:
@@ -206,8 +208,8 @@ def _shows(experiment: str, wanted: str) -> bool:
 
 
 def is_of_paper(experiment: str) -> bool:
-    """True unless a preset is of the map of the field or of the slowdowns."""
-    return not experiment.startswith(("map/", "slowdown/"))
+    """True unless a preset is of the map of the field, of the slowdowns or of the formats of messages."""
+    return not experiment.startswith(OF_NO_PAPER)
 
 
 def _is_of(experiment: str, wanted: str) -> bool:

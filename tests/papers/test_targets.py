@@ -47,7 +47,7 @@ def smaller():
 
 
 def of_papers(names):
-    return [name for name in names if not name.startswith(("map/", "slowdown/"))]
+    return [name for name in names if not name.startswith(("map/", "slowdown/", "messages/"))]
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -72,7 +72,7 @@ def test_recomputation_in_segments_of_stages_in_layers_can_be_run(tmp_path):
 
 
 def test_every_preset_names_its_place_in_the_paper_and_its_cost():
-    assert {name.partition("/")[0] for name in presets()} == PAPERS.keys() | {"map", "slowdown"}
+    assert {name.partition("/")[0] for name in presets()} == PAPERS.keys() | {"map", "slowdown", "messages"}
     for name in presets():
         remarks = preset(name).remarks
         assert remarks.keys() >= {"paper", "cost"}, name
