@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from pipetrain.runner.api.runs import sweep as sweep
     from pipetrain.runner.tracking.callbacks import Callback as Callback
     from pipetrain.runner.tracking.callbacks import RunInfo as RunInfo
+    from pipetrain.zoo.messages.base import Direction as Direction
+    from pipetrain.zoo.messages.base import MessageFormat as MessageFormat
+    from pipetrain.zoo.messages.base import MessageTensor as MessageTensor
 
 # MKL reads it once: without it, the bits of a product may depend on where its operands lie in memory
 os.environ.setdefault("MKL_CBWR", "AUTO")
@@ -56,6 +59,7 @@ _HOMES = {
     "ContinuousOneFOneB": "engine.schedules.alternation",
     "DataError": "engine.errors",
     "DeltaRule": "engine.optim.prediction",
+    "Direction": "zoo.messages.base",
     "DrainInterval": "engine.program.drain_interval",
     "DrainedOneFOneB": "engine.schedules.alternation",
     "Family": "engine.schedules.base",
@@ -64,6 +68,8 @@ _HOMES = {
     "LearningRateSchedule": "engine.optim.lr_schedule",
     "ListSchedule": "engine.schedules.base",
     "Loader": "data.loader",
+    "MessageFormat": "zoo.messages.base",
+    "MessageTensor": "zoo.messages.base",
     "Method": "engine.methods.base",
     "Operation": "engine.schedules.operation",
     "OptimizerFactory": "engine.optim.optimizer_factory",

@@ -83,7 +83,7 @@ class Pipeline:
             seed: of dropout and other draws of the layers.
             device: of the stages; None: a GPU if there is one.
             arithmetic: precision and memory format.
-            messages: formats of the messages between stages, from `pipetrain.messages`; None: plain tensors.
+            messages: formats of the messages between stages, from `pipetrain.zoo.messages`; None: plain tensors.
 
         Raises:
             ConfigError: schedule, method, stages, microbatches and messages are not compatible, or torchrun has started

@@ -1,4 +1,4 @@
-"""Models, data sets, vocabularies, decoding and optimizers that come with pipetrain.
+"""Models, data sets, vocabularies, decoding, optimizers and formats of messages that come with pipetrain.
 
-Choices in YAML name them; nothing else imports them. Imports the engine and the loader.
+Choices in YAML name them; the runner imports none of them. Imports the engine and the loader.
 """

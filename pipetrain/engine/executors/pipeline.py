@@ -28,7 +28,7 @@ _NO_HOOKS = RunHooks()
 
 
 class Messages(Protocol):
-    """The formats of a pipeline's messages: `pipetrain.messages` has them."""
+    """The formats of a pipeline's messages: `pipetrain.zoo.messages` has them."""
 
     def check(self, rules: PipelineRules) -> None:
         """Raises a ConfigError if a pipeline with these rules cannot have them."""

@@ -1,4 +1,4 @@
-"""What the engine needs of the formats of messages, which `pipetrain.messages` implements."""
+"""What the engine needs of the formats of messages, which `pipetrain.zoo.messages` implements."""
 
 from collections.abc import Hashable, Mapping
 from typing import Any, Protocol

@@ -8,11 +8,11 @@ from functools import cache
 import torch
 
 from pipetrain.engine.arithmetic import ComputeOptions, torch_threads
-from pipetrain.messages import Direction, MessageFormat, MessageTensor
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.message_costs import DirectionCosts, MessageCosts
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.training.components.messages import build_messages
+from pipetrain.zoo.messages import Direction, MessageFormat, Messages, MessageTensor
 
 _REPEATS = 5
 
@@ -23,7 +23,7 @@ def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
     Each message counts as one tensor (samples of a microbatch, values of a sample) of normal numbers. Links
     between stages of one process stay plain.
     """
-    if (messages := build_messages(settings, {})) is None:
+    if not isinstance(messages := build_messages(settings, {}), Messages):
         return None
     samples = max(1, settings.train.batch_size // settings.train.microbatches)
     dtype = ComputeOptions(settings.train.precision).dtype

@@ -11,7 +11,7 @@ from typing_extensions import override
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.number_range import POSITIVE
 from pipetrain.engine.tensors import Tensors, flat
-from pipetrain.messages import MessageFormat, MessageTensor
+from pipetrain.zoo.messages.base import MessageFormat, MessageTensor
 from pipetrain.zoo.messages.integers import Integers
 from pipetrain.zoo.messages.sample_cache import SampleCache
 from pipetrain.zoo.messages.values import computed

@@ -5,7 +5,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.engine.tensors import Tensors, flat
-from pipetrain.messages import MessageFormat, MessageTensor
+from pipetrain.zoo.messages.base import MessageFormat, MessageTensor
 
 
 class Bf16(MessageFormat):

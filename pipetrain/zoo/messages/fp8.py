@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.tensors import Tensors
-from pipetrain.messages import Direction, MessageFormat, MessageTensor
+from pipetrain.zoo.messages.base import Direction, MessageFormat, MessageTensor
 from pipetrain.zoo.messages.values import computed
 
 _TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}

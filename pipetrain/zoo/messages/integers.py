@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.tensors import Tensors, flat
-from pipetrain.messages import MessageFormat, MessageTensor
+from pipetrain.zoo.messages.base import MessageFormat, MessageTensor
 from pipetrain.zoo.messages.values import dequantized, in_memory_order, packed, quantized, unpacked
 
 

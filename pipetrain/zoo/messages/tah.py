@@ -10,7 +10,7 @@ from typing_extensions import override
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.number_range import SHARE
 from pipetrain.engine.tensors import Tensors
-from pipetrain.messages import MessageFormat, MessageTensor
+from pipetrain.zoo.messages.base import MessageFormat, MessageTensor
 from pipetrain.zoo.messages.integers import check_bits
 from pipetrain.zoo.messages.values import computed, packed, unpacked
 

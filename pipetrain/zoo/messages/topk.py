@@ -13,7 +13,7 @@ from typing_extensions import override
 from pipetrain.engine.errors import check_flag
 from pipetrain.engine.number_range import NumberRange
 from pipetrain.engine.tensors import Tensors, flat
-from pipetrain.messages import Direction, MessageFormat, MessageTensor
+from pipetrain.zoo.messages.base import Direction, MessageFormat, MessageTensor
 from pipetrain.zoo.messages.values import in_memory_order
 
 _MOST_SHAPES = 8

@@ -12,13 +12,13 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.methods.pipeoptim import PipeOptim
 from pipetrain.engine.schedules import Placement
 from pipetrain.engine.schedules.one_f_one_b_v import OneFOneBV
-from pipetrain.messages.ends import StageEnds
 from pipetrain.runner.terminal.run_tables import summary_lines
 from pipetrain.runner.tracking.records import OF_MESSAGES, read_records
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.trackers.points import points_of
 from pipetrain.runner.training.checkpoint import contents, store
 from pipetrain.runner.training.components.messages import links_without_state
+from pipetrain.zoo.messages.ends import StageEnds
 
 FORMATS = {
     "bf16": {"activations": "bf16", "gradients": "bf16"},

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipetrain.messages import Direction, MessageTensor
+from pipetrain.zoo.messages import Direction, MessageTensor
 from pipetrain.zoo.messages.aq import AqSgd
 from pipetrain.zoo.messages.bf16 import Bf16
 from pipetrain.zoo.messages.fp8 import Fp8

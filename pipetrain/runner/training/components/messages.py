@@ -1,17 +1,18 @@
 """The formats of a run's messages: built, and checked against its pipeline."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.executors.pipeline import Messages
 from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.schedules import Placement
 from pipetrain.engine.tensors import Tensors
-from pipetrain.messages import MessageFormat, Messages
-from pipetrain.messages.ends import End
+from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.phases import naming_phase
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.run_plan import Plan
@@ -20,32 +21,46 @@ TakesGradient = Mapping[int, Sequence[bool]]
 """First layer behind a cut -> True for each tensor that crosses it and takes a gradient."""
 
 
-def build_messages(settings: Settings, takes_gradient: TakesGradient) -> Messages | None:
+class RunMessages(Messages, Protocol):
+    """What a run needs of the formats of its messages, besides what the engine needs; as text, their settings."""
+
+    def links_without_state(self, cuts: Sequence[int], saved: Collection[str]) -> list[str]:
+        """Notes on links at these cuts whose format keeps state, and whose end is not among the saved ones."""
+        ...
+
+
+def _of_zoo(name: str) -> Any:
+    """A class of the zoo, which the runner names and does not import."""
+    return Target("messages", f"pipetrain.zoo.messages.{name}", {}).located()
+
+
+def build_messages(settings: Settings, takes_gradient: TakesGradient) -> RunMessages | None:
     """The formats of a run's messages; None if all are plain.
 
     Raises:
         ConfigError: a target refuses an option, or returns something else.
     """
-    formats: dict[str, MessageFormat] = {}
+    formats = {}
     for direction, target in settings.messages.targets.items():
         try:
             found = target.build()
         except ConfigError as error:
             known = str(error).startswith(target.section)  # else the format's own, which begins with an option
             raise error if known else ConfigError(f"{target.section}.{error}") from error
-        if not isinstance(found, MessageFormat):
-            raise target.wrong_type_error(found, "a pipetrain.messages.MessageFormat")
+        if not isinstance(found, _of_zoo("MessageFormat")):
+            raise target.wrong_type_error(found, "a pipetrain.MessageFormat")
         formats[direction] = found
     if not formats:
         return None
     given = settings.messages
-    return Messages(
+    messages: RunMessages = _of_zoo("Messages")(
         **formats,
         seed=settings.seed,
         evaluation=given.evaluation,
         error_every=given.error_every,
         takes_gradient=takes_gradient,
     )
+    return messages
 
 
 def check_messages(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> list[str]:
@@ -56,38 +71,21 @@ def check_messages(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> l
     """
     if (messages := build_messages(settings, {})) is None:
         return []
-    given = " ".join(f"messages.{direction}={form.name}" for direction, form in messages.formats().items())
     if plan.finegrained:
-        raise ConfigError(f"{given}: with partition=finegrained no stage sends messages; plain works")
+        raise ConfigError(f"{messages}: with partition=finegrained no stage sends messages; plain works")
     for phase, chosen in zip(phases, settings.phases, strict=True):
         with naming_phase(chosen.number):
             messages.check(phase.rules)
     if phases[0].rules.placement.num_processes == 1:
-        return [f"warning: {given}: all stages are in one process, and send no messages"]
+        return [f"warning: {messages}: all stages are in one process, and send no messages"]
     return []
 
 
 def links_without_state(settings: Settings, plan: Plan, placement: Placement, saved: Collection[str]) -> list[str]:
-    """A note on links whose format keeps state, and which a resumed run begins without.
-
-    Args:
-        settings: of the run.
-        plan: its stages.
-        placement: of these in processes.
-        saved: names of ends of links in its checkpoint.
-    """
+    """Notes on links whose format keeps state, and which a resumed run, with these saved ends, begins without."""
     messages = build_messages(settings, {})
     cuts = [first for r, (first, _) in enumerate(plan.bounds[1:]) if placement.crosses(r)]
-    notes = []
-    for direction, form in (messages.formats() if messages is not None else {}).items():
-        new = [cut for cut in cuts if form.keeps_state and End(direction, cut, form, sends=True).name not in saved]
-        if new:
-            layers = ", ".join(map(str, new))
-            notes.append(
-                f"messages.{direction}={form.name}: the checkpoint has no state for a cut before layer {layers}; it "
-                "begins without"
-            )
-    return notes
+    return [] if messages is None else messages.links_without_state(cuts, saved)
 
 
 def gradients_across_cuts(

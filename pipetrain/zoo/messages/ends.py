@@ -17,8 +17,8 @@ from pipetrain.engine.schedules import Kind
 from pipetrain.engine.stage.message_ends import MessageEnds
 from pipetrain.engine.stage.module import BackwardId
 from pipetrain.engine.tensors import Tensors, dense
-from pipetrain.messages.formats import Direction, MessageFormat, MessageTensor
-from pipetrain.messages.meter import MessageMeter
+from pipetrain.zoo.messages.base import Direction, MessageFormat, MessageTensor
+from pipetrain.zoo.messages.meter import MessageMeter
 
 
 @dataclass(frozen=True)

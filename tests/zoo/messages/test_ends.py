@@ -13,13 +13,13 @@ from pipetrain.engine.executors.messages.p2p import Outgoing, decode, encode
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Kind
 from pipetrain.engine.tensors import dense_copy
-from pipetrain.messages import Direction, MessageFormat, MessageTensor
-from pipetrain.messages.ends import End, StageEnds
-from pipetrain.messages.meter import MessageMeter
+from pipetrain.zoo.messages import Direction, MessageFormat, MessageTensor
 from pipetrain.zoo.messages.aq import AqSgd
 from pipetrain.zoo.messages.bf16 import Bf16
+from pipetrain.zoo.messages.ends import End, StageEnds
 from pipetrain.zoo.messages.fp8 import Fp8
 from pipetrain.zoo.messages.integers import Integers
+from pipetrain.zoo.messages.meter import MessageMeter
 from pipetrain.zoo.messages.tah import TahQuant
 from pipetrain.zoo.messages.topk import TopK
 

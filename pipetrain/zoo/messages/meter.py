@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipetrain.engine.device_queue import Event, event, queues
 from pipetrain.engine.tensors import Tensors
-from pipetrain.messages.formats import Direction, MessageTensor
+from pipetrain.zoo.messages.base import Direction, MessageTensor
 
 _TINY = 1e-30
 _EVENTS_KEPT = 64

@@ -1,16 +1,18 @@
 """The formats of a pipeline's messages, and where they cannot be."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.engine.stage.stage import Stage
-from pipetrain.messages.ends import End, StageEnds
-from pipetrain.messages.formats import Direction, MessageFormat
-from pipetrain.messages.meter import MessageMeter
+from pipetrain.zoo.messages.base import Direction, MessageFormat
+from pipetrain.zoo.messages.ends import End, StageEnds
+from pipetrain.zoo.messages.meter import MessageMeter
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Messages:
     evaluation: bool = False
     error_every: int | None = None
     takes_gradient: Mapping[int, Sequence[bool]] = field(default_factory=dict)
+
+    @override
+    def __str__(self) -> str:
+        """The settings of its formats."""
+        return " ".join(f"messages.{direction}={form.name}" for direction, form in self.formats().items())
 
     def formats(self) -> dict[Direction, MessageFormat]:
         """The formats by direction.
@@ -81,3 +88,16 @@ class Messages:
         sends = [direction for direction, has_link in zip(Direction, (behind, before), strict=True) if has_link]
         meter = MessageMeter(stage.device, self.error_every)
         return StageEnds(ends, sends, self.seed, meter, scaled=scaled, evaluates=self.evaluation)
+
+    def links_without_state(self, cuts: Sequence[int], saved: Collection[str]) -> list[str]:
+        """Notes on links at these cuts whose format keeps state, and whose end is not among the saved ones."""
+        notes = []
+        for direction, form in self.formats().items():
+            new = [cut for cut in cuts if form.keeps_state and End(direction, cut, form, sends=True).name not in saved]
+            if new:
+                layers = ", ".join(map(str, new))
+                notes.append(
+                    f"messages.{direction}={form.name}: the checkpoint has no state for a cut before layer {layers}; "
+                    "it begins without"
+                )
+        return notes

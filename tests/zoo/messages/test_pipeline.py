@@ -7,7 +7,7 @@ from torch import nn
 from pipetrain.engine import GPipe, OneFOneB, PipeDream, Pipeline, Synchronous
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules.one_f_one_b_v import OneFOneBV
-from pipetrain.messages import Messages
+from pipetrain.zoo.messages import Messages
 from pipetrain.zoo.messages.aq import AqSgd
 from pipetrain.zoo.messages.bf16 import Bf16
 from pipetrain.zoo.messages.integers import Integers
