@@ -63,18 +63,23 @@ class End:
                 yield from [whole.new_empty(0)] * self.format.parts
 
     def _parts(self, whole: Tensor, of: MessageTensor, meter: MessageMeter | None) -> Tensors:
-        parts, compares = tuple(self.format.encode(whole, of)), meter is not None and meter.compares(of)
+        parts = tuple(self.format.encode(whole, of))
         if len(parts) != self.format.parts:
             raise RunError(
                 f"messages.{self.direction}={self.format.name}: encode returned {len(parts)} tensors, and its class "
                 f"says parts = {self.format.parts}"
             )
-        if self.format.mirrors or compares:
-            arrives = torch.empty_like(whole)
-            self.format.decode(parts, arrives, of)
-            if meter is not None and compares:
-                meter.compare(self.direction, whole, arrives)
+        mirrored = self._arriving(parts, whole, of) if self.format.mirrors else None
+        if meter is not None and meter.compares(of):
+            with meter.encoding.paused():
+                arriving = self._arriving(parts, whole, of) if mirrored is None else mirrored
+                meter.compare(self.direction, whole, arriving)
         return parts
+
+    def _arriving(self, parts: Tensors, whole: Tensor, of: MessageTensor) -> Tensor:
+        arriving = torch.empty_like(whole)
+        self.format.decode(parts, arriving, of)
+        return arriving
 
     def decode(self, tensors: Tensors, of: MessageTensor) -> Iterator[Tensor]:
         """The inverse of `encode`."""

@@ -26,18 +26,32 @@ class Stopwatch:
         self._device = device
         self._queues = queues(device)
         self._total = 0.0
+        self._began: Any = None  # a time, or an event of a device
         self._events: deque[tuple[Any, Any]] = deque()
         self._reading = threading.Lock()  # reports may be made in another thread
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Times the block."""
-        began = event(self._device, timed=True) if self._queues else time.perf_counter()
+        self._start()
         yield
+        self._stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves out the block, which is part of one that is timed."""
+        self._stop()
+        yield
+        self._start()
+
+    def _start(self) -> None:
+        self._began = event(self._device, timed=True) if self._queues else time.perf_counter()
+
+    def _stop(self) -> None:
         if not self._queues:
-            self._total += time.perf_counter() - began
+            self._total += time.perf_counter() - self._began
             return
-        self._events.append((began, event(self._device, timed=True)))
+        self._events.append((self._began, event(self._device, timed=True)))
         if len(self._events) > _EVENTS_KEPT:
             self._read()
 

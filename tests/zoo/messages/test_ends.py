@@ -252,6 +252,30 @@ def test_the_error_is_that_of_what_arrives():
     assert ends.report()["activations_error"] == pytest.approx(errors[0])
 
 
+@pytest.mark.parametrize("mirrors", [False, True])
+def test_the_time_of_encoding_leaves_out_comparisons(monkeypatch, mirrors):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("time.perf_counter", lambda: clock.now)
+
+    class Slow(MessageFormat):
+        parts = 1
+
+        def encode(self, tensor, _of):
+            clock.now += 1
+            return (tensor,)
+
+        def decode(self, parts, out, _of):
+            clock.now += 10
+            out.copy_(parts[0])
+
+    Slow.mirrors = mirrors
+    ends = stage(link(Slow())[0], error_every=2)
+    for t in (4, 5):
+        ends.encode(Kind.FORWARD, (t, 0), (torch.randn(3), torch.randn(2)))
+    assert ends.report()["encode_s"] == (22 if mirrors else 2)
+    assert ends.report()["activations_error"] == 0
+
+
 def test_state_has_the_name_of_cut_direction_end_and_format():
     (sender, receiver) = map(stage, link(Halves()))
     assert sender.state().keys() == {"4.activations.sent.Halves"}
