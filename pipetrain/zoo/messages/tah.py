@@ -1,6 +1,7 @@
 """TAH-Quant: tiles, a Hadamard transform of tiles with an outlier, and fewer bits for tokens of low entropy."""
 
 import math
+from fractions import Fraction
 from functools import cache
 
 import torch
@@ -52,7 +53,7 @@ class TahQuant(MessageFormat):
         return samples, tokens, math.prod(shape) // (samples * tokens)
 
     def _low(self, tokens: int) -> int:
-        return int(tokens * (1 - self.share))
+        return math.floor(tokens * (1 - Fraction(str(self.share))))  # a float of 1 - 0.9 is below 0.1
 
     @override
     def encode(self, tensor: Tensor, of: MessageTensor) -> Tensors:

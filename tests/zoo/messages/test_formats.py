@@ -1,6 +1,7 @@
 """Each format of messages against a reference in plain Python or numpy, and its error bound."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -241,7 +242,7 @@ def tah_reference(sample, bits, low_bits, share, tile):
         shares = np.abs(token) / np.abs(token).sum()
         return -sum(p * math.log(p) for p in shares if p > 0)
 
-    low = sorted(range(tokens), key=lambda t: entropy(sample[t]))[: int(tokens * (1 - share))]
+    low = sorted(range(tokens), key=lambda t: entropy(sample[t]))[: tokens - math.ceil(tokens * Fraction(str(share)))]
     found, bounds = np.empty_like(sample), []
     for t in range(tokens):
         levels = 2 ** (low_bits if t in low else bits) - 1
@@ -280,6 +281,12 @@ def test_tah_is_that_of_the_authors(width, tile, seed):
         reference, bounds = tah_reference(sample, 4, 3, 0.75, tile)
         np.testing.assert_allclose(expected, reference, rtol=1e-9, atol=1e-9)
         assert (np.linalg.norm(expected - sample, axis=1) <= bounds).all()
+
+
+@pytest.mark.parametrize(("share", "tokens", "low"), [(0.9, 10, 1), (0.8, 5, 1), (0.8, 4, 0), (0.0, 3, 3)])
+def test_tah_counts_tokens_by_the_share_as_it_is_written(share, tokens, low):
+    few, many, *_ = TahQuant(4, 8, share, tile=8).encode(torch.randn(1, tokens, 8), of())
+    assert (len(few), len(many)) == (low * 8, (tokens - low) * 4)
 
 
 def test_tah_takes_fewer_bits_for_tokens_of_low_entropy():
