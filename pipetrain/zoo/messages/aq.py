@@ -47,7 +47,7 @@ class AqSgd(MessageFormat):
     ) -> None:
         check_whole("plain_epochs", plain_epochs, least=0)
         POSITIVE.check("gigabytes", gigabytes)
-        if folder is not None and not Path(folder).is_dir():
+        if folder is not None and not (isinstance(folder, str | Path) and Path(folder).is_dir()):
             raise ConfigError(f"folder={folder}: no such folder; make it, or null to keep the samples in memory")
         self._integers, self._plain_epochs = Integers(bits, group, rounding), plain_epochs
         self._cache = SampleCache(gigabytes * 1e9, folder)

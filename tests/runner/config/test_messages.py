@@ -86,6 +86,7 @@ REFUSED = {
     "messages.gradients=tah": "messages.gradients=tah: TAH-Quant is for activations",
     "messages.activations=tah messages.activations.tile=48": "messages.activations.tile=48: must be a power of two",
     "messages.activations=aq messages.activations.folder=/nowhere": "messages.activations.folder=/nowhere: no such",
+    "messages.activations=aq messages.activations.folder=3": "messages.activations.folder=3: no such folder",
     "messages.activations=aq messages.activations.gigabytes=0": "messages.activations.gigabytes=0: must be a number",
     "messages.activations=custom messages.activations._target_=torch.nn.ReLU": "returned ReLU, not a pip",
     "messages.error_every=0": "messages.error_every=0: must be a whole number of at least 1, or null for never",
