@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from operator import itemgetter
 from typing import Self
 
@@ -54,7 +55,7 @@ class TopK(MessageFormat):
         values = in_memory_order(tensor)
         if self.keeps_state:
             values = self._with_left(values, tensor, of)
-        count = math.ceil(self.share * len(values))
+        count = math.ceil(Fraction(str(self.share)) * len(values))  # in floats, 0.07 of 100 is above 7
         chosen = values.abs().topk(count, sorted=False).indices
         picked, most = values[chosen], torch.finfo(tensor.dtype).max
         # what error feedback adds may exceed the range of float16, which the sender's loss scale does not see

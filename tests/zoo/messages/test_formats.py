@@ -181,7 +181,7 @@ def test_memory_order_decides_on_groups_and_layouts_stay():
 def test_topk_sends_the_largest_and_loses_no_more_than_their_share(tensor, share):
     found = arrived(TopK(share), tensor)
     values, sent = tensor.flatten().numpy(), found.flatten().numpy()
-    count = math.ceil(share * len(values))
+    count = math.ceil(Fraction(str(share)) * len(values))
     kept = np.flatnonzero(sent)
     assert len(kept) <= count
     assert np.array_equal(sent[kept], values[kept])
@@ -189,6 +189,11 @@ def test_topk_sends_the_largest_and_loses_no_more_than_their_share(tensor, share
     assert (np.abs(values[sent == 0]) <= threshold).all()
     lost, whole = np.square(values - sent, dtype=np.float64).sum(), np.square(values, dtype=np.float64).sum()
     assert lost <= (1 - count / len(values)) * whole * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("share", "values", "sent"), [(0.07, 100, 7), (0.1, 11, 2), (1.0, 3, 3)])
+def test_topk_counts_values_by_the_share_as_it_is_written(share, values, sent):
+    assert [len(part) for part in TopK(share).encode(torch.randn(values), of())] == [sent, sent]
 
 
 def test_error_feedback_adds_what_was_left_out():
