@@ -71,6 +71,10 @@ class Planner:
                 f"topology.cores={topology.cores}: planner.cost_model=pipedream_paper is the recurrence as printed, "
                 "for devices that share no cores; planner.cost_model=ring_allreduce takes shared cores"
             )
+        if settings.messages.targets:
+            from pipetrain.planning.profiling.message_costs import with_messages  # with torch
+
+            profile = with_messages(profile, settings)
         profile = recomputed(with_states(profile, settings.optimizer), settings.train)
         return cls(profile, topology, CostModel.of(settings.planner), memory, replicas, by_memory)
 

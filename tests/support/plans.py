@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -84,8 +85,13 @@ def best_by_trying(layers, workers, bytes_per_s, synchronization, limit=inf, sta
     best = inf
     for counts in splits(members):
         for cuts in itertools.combinations(range(1, len(layers)), len(counts) - 1):
-            parts = [layers[a:b] for a, b in itertools.pairwise([0, *cuts, len(layers)])]
-            times = [2 * layers[cut - 1].output_bytes / bandwidth for cut in cuts]
+            ends = list(layers)
+            for cut in cuts:
+                sender, receiver = layers[cut - 1], ends[cut]
+                ends[cut - 1] = replace(ends[cut - 1], backward_s=ends[cut - 1].backward_s + sender.sender_s)
+                ends[cut] = replace(receiver, forward_s=receiver.forward_s + sender.receiver_s)
+            parts = [ends[a:b] for a, b in itertools.pairwise([0, *cuts, len(layers)])]
+            times = [layers[cut - 1].link_bytes / bandwidth for cut in cuts]
             behind = members
             for part, count in zip(parts, counts, strict=True):
                 behind -= count

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from math import inf
+from typing import Any
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.program.steady_state import SharedCores
@@ -12,6 +12,8 @@ from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.memory import StageSizes
 from pipetrain.planning.costs.topology import DeviceRow, Topology
 from pipetrain.planning.profile.profile import LoaderTime, Profile, ProfiledLayer
+
+_OfLayer = Callable[[ProfiledLayer], float]
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,59 @@ class CutProfile:
 
     @property
     def sent_bytes(self) -> list[int]:
-        """Bytes that each stage but the last sends forward per minibatch: what later stages need, each tensor once."""
+        """Bytes that each stage but the last sends forward per minibatch, if messages are plain.
+
+        These are the tensors that later stages need, each once.
+        """
+        return self._over_links(lambda layer: layer.output_bytes)
+
+    @property
+    def sources(self) -> set[int]:
+        """The layers whose outputs pass a link."""
+        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        return {source for source, target in self.profile.edges if stage_of[source] != stage_of[target]}
+
+    @property
+    def link_bytes(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Bytes of a minibatch that each link carries forward and back, in the formats of the messages."""
+        if not self.profile.encodes:
+            return self.sent_bytes, self.sent_bytes
+        return (
+            self._over_links(lambda layer: layer.forward_message.sent_bytes),
+            self._over_links(lambda layer: layer.backward_message.sent_bytes),
+        )
+
+    @property
+    def encoding_s(self) -> tuple[list[float], list[float]]:
+        """Seconds of a minibatch in which each stage encodes and decodes, in its forward and in its backward."""
+        if not self.profile.encodes:
+            return [0.0] * len(self.stages), [0.0] * len(self.stages)
+        return (
+            self._at_ends(lambda layer: layer.forward_message.decode_s, lambda layer: layer.forward_message.encode_s),
+            self._at_ends(lambda layer: layer.backward_message.encode_s, lambda layer: layer.backward_message.decode_s),
+        )
+
+    def _at_ends(self, receiving: _OfLayer, sending: _OfLayer) -> list[float]:
+        """Seconds of each stage at the links before and behind it; none between stages of one device."""
+        links = self.row.link_bytes_per_s
+        before, behind = (
+            [seconds * (speed < inf) for seconds, speed in zip(self._over_links(of), links, strict=True)]
+            for of in (receiving, sending)
+        )
+        ends = zip([0.0, *before], [*behind, 0.0], self.speeds, strict=True)
+        return [(a + b) / speed for a, b, speed in ends]
+
+    def _over_links(self, of: Callable[[ProfiledLayer], Any]) -> list[Any]:
+        """By link, the sum over the layers whose outputs pass it."""
         stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
         last_use = dict.fromkeys(stage_of, 0)
         for source, target in self.profile.edges:
             last_use[source] = max(last_use[source], stage_of[target])
-        sent = [0] * len(self.stages)
+        sums = [0] * len(self.stages)
         for layer, r in stage_of.items():
             for link in range(r, last_use[layer]):
-                sent[link] += self.profile.layers[layer].output_bytes
-        return sent[:-1]
+                sums[link] += of(self.profile.layers[layer])
+        return sums[:-1]
 
     @property
     def stage_sizes(self) -> list[StageSizes[float]]:
@@ -165,9 +210,10 @@ class CutProfile:
         """
         exchanged = zip(self.replicas, self.trainable_bytes, strict=True)
         averaged = sum(2 * (m - 1) / m * size for m, size in exchanged)
-        sent = sum(size for size, speed in zip(self.sent_bytes, self.row.link_bytes_per_s, strict=True) if speed < inf)
+        links = zip(*self.link_bytes, self.row.link_bytes_per_s, strict=True)
+        sent = sum(forward + back for forward, back, speed in links if speed < inf)
         tied = ((len({self.devices[r] for r in stages}), size) for stages, size in self._tied_bytes)
-        return 2 * sent + averaged + sum(k * (k - 1) * size for k, size in tied)
+        return sent + averaged + sum(k * (k - 1) * size for k, size in tied)
 
     @property
     def shared_cores(self) -> SharedCores | None:
@@ -188,20 +234,20 @@ class CutProfile:
         devices = [device for bounds in self.row.bounds for device in range(*bounds)]
         return SharedCores(cores / self.profile.threads, [device // members for device in devices])
 
-    def message_work_s(self, num_microbatches: int, shares: Sequence[float] | None = None) -> list[float]:
+    def message_work_s(self, num_microbatches: int) -> list[float]:
         """Seconds in which the core of a stage receives and sends the messages of a microbatch in one direction.
 
-        0 if the topology has no shared cores: other cores then do this. `shares` of their bytes are sent; None: all.
+        The mean of both directions; 0 if the topology has no shared cores: other cores then do this.
         """
         if self.topology.cores is None:
             return [0.0] * len(self.stages)
-        sizes = [size * share for size, share in zip(self.sent_bytes, shares or repeat(1.0), strict=False)]
+        sizes = [(forward + back) / 2 for forward, back in zip(*self.link_bytes, strict=True)]
         links, work = zip(sizes, self.row.link_bytes_per_s, strict=True), self.profile.message_work
         ends = [work.of(size / num_microbatches) if speed < inf else 0.0 for size, speed in links]
         return [before + behind for before, behind in zip([0.0, *ends], [*ends, 0.0], strict=True)]
 
     def cores_s(self, num_microbatches: int) -> float:
-        """Seconds for which a minibatch occupies the cores of the busiest machine, with the work on its messages.
+        """Seconds for which a minibatch occupies the cores of the busiest machine, with all work on its messages.
 
         0 if devices share no cores.
 
@@ -211,7 +257,8 @@ class CutProfile:
         if (cores := self.shared_cores) is None:
             return 0.0
         messages = [2 * num_microbatches * seconds for seconds in self.message_work_s(num_microbatches)]
-        stages = zip(self.forward_s, self.backward_s, self.reading_s, messages, self.replicas, strict=True)
+        computed = self.forward_s, self.backward_s, self.reading_s, messages, *self.encoding_s
+        stages = zip(*computed, self.replicas, strict=True)
         return max(cores.busy(sum(seconds) / replicas for *seconds, replicas in stages for _ in range(replicas)))
 
     @property

@@ -1,8 +1,7 @@
 """Prediction of a pipeline's time, idle shares and traffic from its operation lists and a profile."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import dataclass
 from typing import Any
 
 from pipetrain.engine.program.pipeline_graph import SteadyPipeline
@@ -10,7 +9,6 @@ from pipetrain.engine.program.steady_state import steady_state
 from pipetrain.engine.program.times import StageTimes
 from pipetrain.engine.schedules.operation import Kind
 from pipetrain.planning.costs.cut_profile import CutProfile
-from pipetrain.planning.costs.message_costs import MessageCosts
 
 _BOUND = 0.999
 """Busy share of the time from which a stage, a link or the cores count as the bottleneck."""
@@ -111,7 +109,6 @@ def predict(
     cut: CutProfile,
     pipeline: SteadyPipeline,
     memory: Sequence[int | None],
-    messages: MessageCosts | None = None,
 ) -> Prediction:
     """The steady state of a pipeline, exactly as its operation lists define it (`steady_state`).
 
@@ -119,7 +116,6 @@ def predict(
         cut: the stages.
         pipeline: what they do, with their `stage_times`.
         memory: the peak of a device of each stage, in bytes; None if it is not known.
-        messages: costs of their formats; None if they are plain.
 
     Raises:
         ConfigError: its devices share cores, and have none.
@@ -132,19 +128,15 @@ def predict(
     backward_s, split = cut.split_backward_s(split=any(times.weight_gradient))
     took = zip(cut.forward_s, recompute_s, backward_s, times.update, cut.reading_s, strict=True)
     seen = zip(steady.idle, steady.waiting, memory, split, cut.devices, strict=True)
-    speeds, wholes = cut.row.link_bytes_per_s, [1.0] * len(cut.sent_bytes)
-    busy, both = (wholes, wholes) if messages is None else (messages.largest_share, messages.mean_share)
-    sent = [(size * share, speed) for size, share, speed in zip(cut.sent_bytes, busy, speeds, strict=True)]
-    passing = zip(cut.sent_bytes, both, speeds, strict=True)
-    spared = sum(2 * size * (1 - share) for size, share, speed in passing if speed < inf)
+    links = zip(map(max, *cut.link_bytes), cut.row.link_bytes_per_s, strict=True)
     # the links on which messages pass at a time between m and k replicas
     wide = [min(pair) for pair in zip(cut.replicas, cut.replicas[1:], strict=False)]
     return Prediction(
         stages=predicted_stages(cut, took, seen),
         time_per_minibatch_s=steady.period,
         batch_size=cut.profile.batch_size,
-        link_busy=tuple(size / speed / steady.period / n for (size, speed), n in zip(sent, wide, strict=True)),
-        sent_bytes=cut.total_sent_bytes - spared,
+        link_busy=tuple(size / speed / steady.period / n for (size, speed), n in zip(links, wide, strict=True)),
+        sent_bytes=cut.total_sent_bytes,
         cores_busy=steady.cores_busy,
         several=cut.placement is not None,
     )
@@ -172,7 +164,6 @@ def stage_times(
     num_microbatches: int,
     update_s: Sequence[float],
     latency_s: float = 0.0,
-    messages: MessageCosts | None = None,
     *,
     split: bool = False,
 ) -> StageTimes:
@@ -183,43 +174,29 @@ def stage_times(
         num_microbatches: N.
         update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
         latency_s: seconds of every message in addition to its transmission.
-        messages: costs of their formats; None if they are plain.
         split: True if the schedule splits backwards.
     """
-    n, ends = num_microbatches, cut.message_work_s(num_microbatches, None if messages is None else messages.mean_share)
-    forward, backward, weight_gradient = (
-        [seconds / n for seconds in each] for each in (cut.forward_s, *cut.split_backward_s(split=split))
+    n, ends = num_microbatches, cut.message_work_s(num_microbatches)
+    forward, backward, weight_gradient, *encoding = (
+        [seconds / n for seconds in each]
+        for each in (cut.forward_s, *cut.split_backward_s(split=split), *cut.encoding_s)
+    )
+    forward_encoding, backward_encoding = encoding
+    transmission, back = (
+        [size / speed / n for size, speed in zip(sizes, cut.row.link_bytes_per_s, strict=True)]
+        for sizes in cut.link_bytes
     )
     times = StageTimes(
-        forward=[own + work for own, work in zip(forward, ends, strict=True)],
+        forward=list(map(sum, zip(forward, ends, forward_encoding, strict=True))),
         recomputation=forward,
-        backward=[own + work for own, work in zip(backward, ends, strict=True)],
+        backward=list(map(sum, zip(backward, ends, backward_encoding, strict=True))),
         update=update_s,
         num_microbatches=n,
-        latency=[latency_s] * len(cut.sent_bytes),
-        transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)],
+        latency=[latency_s] * len(transmission),
+        transmission=transmission,
+        transmission_back=back,
         inputs=cut.reading.inputs_s,
         targets=cut.reading.targets_s,
         weight_gradient=weight_gradient,
     )
-    times = times if messages is None else _with_formats(times, messages, cut.speeds)
     return times.within(cut.placement)
-
-
-def _with_formats(times: StageTimes, messages: MessageCosts, speeds: Sequence[float]) -> StageTimes:
-    """The times with those of encoding and decoding, and transmissions of fewer bytes."""
-
-    def more(own: Sequence[float], others: Sequence[float]) -> list[float]:
-        return [a + b / speed for a, b, speed in zip(own, others, speeds, strict=True)]
-
-    forward, back = (
-        [seconds * share for seconds, share in zip(times.transmission, each.share, strict=True)]
-        for each in (messages.forward, messages.backward)
-    )
-    return replace(
-        times,
-        forward=more(times.forward, messages.forward_s),
-        backward=more(times.backward, messages.backward_s),
-        transmission=forward,
-        transmission_back=back,
-    )

@@ -59,4 +59,4 @@ class CostModel:
 
     def link_s(self, states: AntichainStates, bytes_per_s: float) -> Vector:
         """Seconds of the link at each state, which carries activations forward and their gradients back."""
-        return 2 * (states.antichain_bytes if self.as_printed else states.sent_bytes) / bytes_per_s
+        return (states.antichain_bytes if self.as_printed else states.link_bytes) / bytes_per_s

@@ -49,7 +49,7 @@ class AntichainStates:
         order = np.argsort(self.compute_s, kind="stable")
         evenly = np.linspace(0, self.compute_s[-1], most // 2)
         spread = order[np.searchsorted(self.compute_s[order], evenly * (1 - _ROUNDING))]
-        kept = dict.fromkeys([0, len(self) - 1, *spread.tolist(), *np.argsort(self.sent_bytes, kind="stable").tolist()])
+        kept = dict.fromkeys([0, len(self) - 1, *spread.tolist(), *np.argsort(self.link_bytes, kind="stable").tolist()])
         return AntichainStates(self.profile, tuple(self.members[state] for state in sorted(list(kept)[:most])))
 
     def keeping(self, together: Iterable[tuple[int, ...]]) -> "AntichainStates":
@@ -86,8 +86,15 @@ class AntichainStates:
 
     @cached_property
     def stage_seconds(self) -> Table:
-        """At [first state, last state], seconds of the layers between the two; infinite if there can be no stage."""
+        """At [first state, last state], seconds of the layers between the two, and of encoding and decoding messages.
+
+        Infinite if there can be no stage.
+        """
         table = self.between(self.compute_s, inf)
+        if self.profile.encodes:
+            layers, sources = self.profile.layers, [source for source, _ in self.profile.edges]
+            table += self._at_cuts(sources, [layer.receiver_s for layer in layers])[:, np.newaxis]
+            table += self._at_cuts(sources, [layer.sender_s for layer in layers])
         table[0, -1] = self.profile.single_device_s
         return table
 
@@ -142,6 +149,17 @@ class AntichainStates:
         return self._at_cuts([source for source, _ in self.profile.edges], outputs)
 
     @cached_property
+    def link_bytes(self) -> Vector:
+        """Bytes that pass a cut in both directions, in the formats of the messages."""
+        if not self.profile.encodes:
+            return 2 * self.sent_bytes
+        return self._at_cuts([source for source, _ in self.profile.edges], self._both_directions)
+
+    @cached_property
+    def _both_directions(self) -> list[float]:
+        return [layer.link_bytes for layer in self.profile.layers]
+
+    @cached_property
     def input_bytes(self) -> Vector:
         """Bytes that a stage that begins at each state receives: what the cut sends, or the inputs of the model."""
         received = self.sent_bytes.copy()
@@ -162,7 +180,7 @@ class AntichainStates:
 
     @cached_property
     def antichain_bytes(self) -> Vector:
-        """Bytes that PipeDream's optimizer counts for a cut: outputs of the antichain, and of layers in front of it.
+        """The same as PipeDream's optimizer counts them: outputs of the antichain, and of layers in front of it.
 
         These are the layers that not every member of the antichain comes after, and those that also feed a layer that
         is not before a member.
@@ -179,7 +197,7 @@ class AntichainStates:
             every = reduce(and_, (before[i] for i in antichain), some)
             return _set_of(antichain) | _union(beside[i] for i in antichain) | some & ~every
 
-        return self._sums([layer.output_bytes for layer in self.profile.layers], list(map(counted, self.members)))
+        return self._sums(self._both_directions, list(map(counted, self.members)))
 
     def _sums(self, values: Sequence[float], sets: Sequence[int] = ()) -> Vector:
         """Sum of the values of the layers in each set; by default, in each state."""

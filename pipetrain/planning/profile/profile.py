@@ -15,6 +15,9 @@ from pipetrain.engine.files.json_reader import from_json
 from pipetrain.engine.number_range import NOT_NEGATIVE, POSITIVE
 from pipetrain.runner.partition.shared_weight import SharedWeight
 
+_OF_SETTINGS = ("state_bytes", "encoded_output", "encoded_gradient")
+"""Fields that are not part of a file."""
+
 
 def topological_order(labels: Sequence[str], edges: Collection[tuple[int, int]]) -> list[int]:
     """Indices of the layers with all edges pointing forward; of those that could come next, the smallest.
@@ -71,6 +74,20 @@ def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -
 
 
 @dataclass(frozen=True)
+class Message:
+    """What a link carries of a minibatch for one tensor.
+
+    Attributes:
+        sent_bytes: in the format of the messages.
+        encode_s, decode_s: seconds that both ends take; 0 for a plain tensor.
+    """
+
+    sent_bytes: float
+    encode_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class ProfiledLayer:
     """One layer's minibatch on one device.
 
@@ -84,6 +101,8 @@ class ProfiledLayer:
         weight_gradient_s: of its backward, the time that gradients of weights take beyond those of inputs; None if
             unknown.
         put_aside: bytes that a split backward keeps from B to W; None if unknown.
+        encoded_output, encoded_gradient: its output, and the gradient of it, where a cut right after this layer sends
+            them; not part of a file, as they depend on the formats of messages; None: plain.
     """
 
     label: str
@@ -98,6 +117,33 @@ class ProfiledLayer:
     state_bytes: int = 0
     weight_gradient_s: float | None = None
     put_aside: int | None = None
+    encoded_output: Message | None = None
+    encoded_gradient: Message | None = None
+
+    @property
+    def forward_message(self) -> Message:
+        """Its output, as a cut sends it forward."""
+        return self.encoded_output or Message(self.output_bytes)
+
+    @property
+    def backward_message(self) -> Message:
+        """The gradient of its output, as a cut sends it back."""
+        return self.encoded_gradient or Message(self.output_bytes)
+
+    @property
+    def link_bytes(self) -> float:
+        """Bytes of both."""
+        return self.forward_message.sent_bytes + self.backward_message.sent_bytes
+
+    @property
+    def sender_s(self) -> float:
+        """Seconds in which the stage before a cut encodes the one and decodes the other."""
+        return self.forward_message.encode_s + self.backward_message.decode_s
+
+    @property
+    def receiver_s(self) -> float:
+        """The same of the stage behind the cut."""
+        return self.forward_message.decode_s + self.backward_message.encode_s
 
     @property
     def of_weights_s(self) -> float:
@@ -184,6 +230,11 @@ class Profile:
     message_work: MessageCpuTime = NO_MESSAGE_WORK
     update_bytes_per_s: float | None = None
     input_bytes: int = 0
+
+    @cached_property
+    def encodes(self) -> bool:
+        """True if some message is not plain."""
+        return any(layer.encoded_output or layer.encoded_gradient for layer in self.layers)
 
     @property
     def is_chain(self) -> bool:
@@ -348,4 +399,4 @@ def _check_shared(shared: SharedWeight, layers: Sequence[ProfiledLayer]) -> None
 
 
 def _stored(entry: ProfiledLayer | SharedWeight) -> dict[str, Any]:
-    return {name: value for name, value in asdict(entry).items() if name != "state_bytes"}
+    return {name: value for name, value in asdict(entry).items() if name not in _OF_SETTINGS}

@@ -1,49 +1,62 @@
-"""Costs of formats of messages, measured on tensors of the sizes that cross the cuts."""
+"""Costs of formats of messages, measured on tensors of the sizes that cuts send."""
 
 import copy
 import sys
 import time
-from functools import cache
+from collections.abc import Collection
+from dataclasses import replace
 
 import torch
 
 from pipetrain.engine.arithmetic import ComputeOptions, torch_threads
-from pipetrain.planning.costs.cut_profile import CutProfile
-from pipetrain.planning.costs.message_costs import DirectionCosts, MessageCosts
+from pipetrain.planning.profile.profile import Message, Profile, ProfiledLayer
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.training.components.messages import build_messages
 from pipetrain.zoo.messages import Direction, MessageFormat, Messages, MessageTensor
 
 _REPEATS = 5
+_measured: dict[object, tuple[float, float, float]] = {}
+"""What this process has measured, by what it depends on, so that a search and a prediction count the same."""
 
 
-def message_costs(settings: Settings, cut: CutProfile) -> MessageCosts | None:
-    """Costs of the messages of a run, on this machine's CPU, with the threads of the profile; None if they are plain.
+def with_messages(profile: Profile, settings: Settings, sources: Collection[int] | None = None) -> Profile:
+    """The profile with the messages that layers send in the formats of a run; the same profile if they are plain.
 
-    Each message counts as one tensor (samples of a microbatch, values of a sample) of normal numbers. Links
-    between stages of one process stay plain.
+    Each size is measured once, on this machine's CPU, with the threads of the profile. What a layer sends counts as
+    one tensor (samples of a microbatch, values of a sample) of normal numbers.
+
+    Args:
+        profile: of the model.
+        settings: of the run.
+        sources: the layers behind which something is cut; None: all that others need.
     """
     if not isinstance(messages := build_messages(settings, {}), Messages):
-        return None
-    samples = max(1, settings.train.batch_size // settings.train.microbatches)
-    dtype = ComputeOptions(settings.train.precision).dtype
-    sizes = cut.sent_bytes
-    place, found = cut.placement, dict[Direction, DirectionCosts]()
-    local = [place is not None and not place.crosses(r) for r in range(len(sizes))]
-    values = [max(1, size // dtype.itemsize // settings.train.batch_size) for size in sizes]
-    plain = DirectionCosts.plain(len(sizes))
-    with torch_threads(cut.profile.threads):
-        for direction, form in messages.formats().items() if sizes else ():
-            each = [
-                (1.0, 0.0, 0.0) if inside or not size else _measured(form, samples, count, dtype)
-                for size, count, inside in zip(sizes, values, local, strict=True)
-            ]
-            found[direction] = DirectionCosts(*map(list, zip(*each, strict=True)))
-    return MessageCosts(*(found.get(direction, plain) for direction in Direction))
+        return profile
+    if sources is None:
+        sources = {source for source, _ in profile.edges}
+    train, formats = settings.train, messages.formats()
+    samples, dtype = max(1, train.batch_size // train.microbatches), ComputeOptions(train.precision).dtype
+
+    def message(direction: Direction, size: int) -> Message | None:
+        if direction not in formats or not size:
+            return None
+        values, target = max(1, size // dtype.itemsize // train.batch_size), settings.messages.targets[direction]
+        key = repr((target, direction, samples, values, dtype, profile.threads))
+        if key not in _measured:
+            _measured[key] = _measure(formats[direction], samples, values, dtype)
+        share, encode_s, decode_s = _measured[key]
+        return Message(share * size, train.microbatches * encode_s, train.microbatches * decode_s)
+
+    def sending(layer: ProfiledLayer) -> ProfiledLayer:
+        output, gradient = (message(direction, layer.output_bytes) for direction in Direction)
+        return replace(layer, encoded_output=output, encoded_gradient=gradient)
+
+    with torch_threads(profile.threads):
+        layers = tuple(sending(layer) if i in sources else layer for i, layer in enumerate(profile.layers))
+    return replace(profile, layers=layers)
 
 
-@cache
-def _measured(form: MessageFormat, samples: int, values: int, dtype: torch.dtype) -> tuple[float, float, float]:
+def _measure(form: MessageFormat, samples: int, values: int, dtype: torch.dtype) -> tuple[float, float, float]:
     """Share of the plain bytes, and the seconds of encoding and of decoding."""
     tensor = torch.randn(samples, values, generator=torch.Generator().manual_seed(0)).to(dtype)
     of, ends = MessageTensor((0, 0, 0, 0, 0, 0), sys.maxsize, range(samples)), [copy.deepcopy(form) for _ in range(2)]

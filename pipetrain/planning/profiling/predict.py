@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from pipetrain.engine.program.pipeline_graph import SteadyPipeline
 from pipetrain.engine.program.recomputation import RecomputeSegments
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.memory import MemoryModel, with_states
-from pipetrain.planning.costs.message_costs import MessageCosts
 from pipetrain.planning.costs.prediction import Prediction, predict, stage_times
 from pipetrain.planning.costs.topology import Topology, core_notes, topology_of
 from pipetrain.planning.partition.automatic import stages_of_profile
@@ -22,7 +20,7 @@ from pipetrain.planning.planner import Planner
 from pipetrain.planning.profile.profile import Profile
 from pipetrain.planning.profile.profile_file import read_profile
 from pipetrain.planning.profiling.auto_partition import AutoPartition, plan_by, update_seconds_per_byte
-from pipetrain.planning.profiling.message_costs import message_costs
+from pipetrain.planning.profiling.message_costs import with_messages
 from pipetrain.planning.profiling.profile import profile_of, profile_of_chain
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
 from pipetrain.runner.config.settings import Settings
@@ -98,6 +96,7 @@ class ProfiledRun:
         devices = sum(replicas) if placement is None else placement.num_processes
         topology = _checked_topology(settings, profile, devices)
         cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology, placement)
+        cut = replace(cut, profile=with_messages(cut.profile, settings, cut.sources))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
 
@@ -111,7 +110,7 @@ class ProfiledRun:
         for index, phase in enumerate(self.settings.phases):
             with naming_phase(phase.number):
                 rules = self._rules(phase)
-                prediction = predict(self.cut, self._pipeline(rules), self.memory(index), self._messages)
+                prediction = predict(self.cut, self._pipeline(rules), self.memory(index))
                 yield phase, replace(prediction, staleness=rules.largest_staleness)
 
     def plan(self, prediction: Prediction) -> PipelinePlan:
@@ -140,10 +139,6 @@ class ProfiledRun:
         rules = MemoryModel.of(self.settings, self.segments).phases[phase]
         return MemoryModel((rules,)).pipeline_bytes(self.cut.replicas, self.cut.stage_sizes, self.cut.placement)
 
-    @cached_property
-    def _messages(self) -> MessageCosts | None:
-        return message_costs(self.settings, self.cut)
-
     def _rules(self, phase: PhaseSettings) -> PipelineRules:
         replicas, n = replace(self.settings.replicas, counts=self.cut.replicas), self.settings.train.microbatches
         rules = build_pipeline_rules(phase, len(self.cut.stages), n, self.segments, replicas)
@@ -163,7 +158,7 @@ class ProfiledRun:
         pass_s = update_seconds_per_byte(self.settings, self.cut.profile)
         update_s = [passes * size * pass_s / speed for passes, size, speed in moved]
         latency_s, split = self.settings.topology.latency_s, rules.schedule.splits_backward
-        times = stage_times(self.cut, rules.num_microbatches, update_s, latency_s, self._messages, split=split)
+        times = stage_times(self.cut, rules.num_microbatches, update_s, latency_s, split=split)
         cycles, overlap = [rules.steady_cycle(r) for r in range(rules.num_stages)], self.settings.planner.overlap
         ties = [*self.cut.ties, *self._awaited(rules)]
         return SteadyPipeline(

@@ -93,10 +93,17 @@ class PlacedSearch:
         return CutProfile(self.profile, stages, (1,) * len(stages), self.topology, self.placement)
 
     def _cost(self, cuts: Sequence[int]) -> tuple[float, ...]:
-        bounds = zip([0, *cuts], [*cuts, len(self.profile.layers)], self._row.devices, strict=True)
-        seconds = [(self._sums[last] - self._sums[first]) / device.speed for first, last, (device,) in bounds]
+        speeds = [device.speed for (device,) in self._row.devices]
+        bounds = zip([0, *cuts], [*cuts, len(self.profile.layers)], speeds, strict=True)
+        seconds = [(self._sums[last] - self._sums[first]) / speed for first, last, speed in bounds]
         links = zip(cuts, self._row.link_bytes_per_s, strict=True)
-        sent = [2 * self.profile.layers[cut - 1].output_bytes / speed for cut, speed in links]
+        sent = []
+        for r, (cut, speed) in enumerate(links):
+            layer = self.profile.layers[cut - 1]
+            sent.append(layer.link_bytes / speed)
+            if self.profile.encodes and speed < inf:
+                seconds[r] += layer.sender_s / speeds[r]
+                seconds[r + 1] += layer.receiver_s / speeds[r + 1]
         excess = 0.0 if min(self._row.memory_bytes) == inf else self.excess(self._cut(cuts))
         return excess, max(placed_cost(self.placement, seconds), *sent)
 
@@ -113,11 +120,11 @@ class PlacedSearch:
 
 
 def stage_seconds(cut: CutProfile) -> list[float]:
-    """Seconds in which a device computes each stage for a minibatch, and reads its data."""
-    return [sum(each) for each in zip(cut.forward_s, cut.backward_s, cut.reading_s, strict=True)]
+    """Seconds in which a device computes each stage for a minibatch, reads its data, and encodes its messages."""
+    return [sum(each) for each in zip(cut.forward_s, cut.backward_s, cut.reading_s, *cut.encoding_s, strict=True)]
 
 
 def link_seconds(cut: CutProfile) -> list[float]:
     """Seconds in which the activations of a minibatch and their gradients pass each link."""
-    links = zip(cut.sent_bytes, cut.row.link_bytes_per_s, strict=True)
-    return [2 * size / speed for size, speed in links]
+    links = zip(*cut.link_bytes, cut.row.link_bytes_per_s, strict=True)
+    return [(forward + back) / speed for forward, back, speed in links]

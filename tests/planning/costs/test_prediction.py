@@ -1,5 +1,7 @@
 """Predicted pipelines against hand-computed ones."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
@@ -13,24 +15,33 @@ from pipetrain.engine.schedules.placement import Placement
 from pipetrain.engine.schedules.zero_bubble import ZBH1
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.memory import MemoryModel, MemoryRules
-from pipetrain.planning.costs.message_costs import DirectionCosts, MessageCosts
 from pipetrain.planning.costs.prediction import predict, stage_times
 from pipetrain.planning.costs.topology import Topology
-from pipetrain.planning.profile.profile import LoaderTime, MessageCpuTime, Profile, ProfiledLayer
+from pipetrain.planning.profile.profile import LoaderTime, Message, MessageCpuTime, Profile, ProfiledLayer
 
 _NONE = LoaderTime(0.0, 0.0)
 
 
 def prediction(
-    schedule, forward=(1.0, 2.0), N=1, sent=8, bandwidth=1e9, update_s=0.0, latency_s=0.0, reading=_NONE, messages=None
+    schedule,
+    forward=(1.0, 2.0),
+    N=1,
+    sent=8,
+    bandwidth=1e9,
+    update_s=0.0,
+    latency_s=0.0,
+    reading=_NONE,
+    messages=(None, None),
 ):
     D = len(forward)
     layers = tuple(ProfiledLayer(f"l{i}", f, 2 * f, sent, 100, 5) for i, f in enumerate(forward))
+    output, gradient = messages
+    layers = tuple(replace(each, encoded_output=output, encoded_gradient=gradient) for each in layers)
     profile = Profile(layers, tuple((i, i + 1) for i in range(D - 1)), batch_size=12, reading=reading)
     cut = CutProfile(profile, tuple((i,) for i in range(D)), (1,) * D, Topology((D,), (bandwidth,)))
-    times = stage_times(cut, N, [update_s] * D, latency_s, messages)
+    times = stage_times(cut, N, [update_s] * D, latency_s)
     pipeline = SteadyPipeline([schedule.steady_cycle(r, D, N) for r in range(D)], times, (1,) * D, [0.0] * D)
-    return predict(cut, pipeline, [None] * D, messages)
+    return predict(cut, pipeline, [None] * D)
 
 
 def test_prediction_without_messages_is_slowest_stage_and_update():
@@ -65,23 +76,16 @@ def test_slow_link_limits_the_rate_of_a_filled_pipeline():
 
 
 def test_formats_of_messages_take_less_of_the_link_and_time_of_the_stages():
-    half, tenth = DirectionCosts([0.5], [0.25], [0.5]), DirectionCosts([0.1], [0.125], [0.0625])
-    slow = prediction(PipeMareSchedule(), N=4, sent=200, bandwidth=10, messages=MessageCosts(half, tenth))
+    messages = Message(100, 4 * 0.25, 4 * 0.5), Message(20, 4 * 0.125, 4 * 0.0625)
+    slow = prediction(PipeMareSchedule(), N=4, sent=200, bandwidth=10, messages=messages)
     assert slow.time_per_minibatch_s == pytest.approx(10.0)  # of the activations
     assert slow.link_busy == pytest.approx((1.0,))
-    assert slow.sent_bytes == pytest.approx(0.5 * 200 + 0.1 * 200)
-    fast = prediction(PipeMareSchedule(), N=4, bandwidth=1e30, messages=MessageCosts(half, tenth))
+    assert slow.sent_bytes == 100 + 20
+    fast = prediction(PipeMareSchedule(), N=4, bandwidth=1e30, messages=messages)
     assert fast.time_per_minibatch_s == pytest.approx(6.0 + 4 * (0.5 + 0.125))  # the last stage decodes and encodes
-    drained = prediction(GPipe(), (1.0, 1.0), 1, sent=10, bandwidth=1, messages=MessageCosts(half, tenth))
-    assert drained.time_per_minibatch_s == pytest.approx(2 * 3.0 + 10 * 0.5 + 10 * 0.1 + 0.25 + 0.5 + 0.125 + 0.0625)
-
-
-def test_plain_costs_change_no_prediction():
-    plain = MessageCosts(*(DirectionCosts.plain(1) for _ in range(2)))
-    for bandwidth in (1.0, 1e9):
-        assert prediction(OneFOneB(), N=2, bandwidth=bandwidth, messages=plain) == prediction(
-            OneFOneB(), N=2, bandwidth=bandwidth
-        )
+    messages = Message(5, 0.25, 0.5), Message(1, 0.125, 0.0625)
+    drained = prediction(GPipe(), (1.0, 1.0), 1, sent=10, bandwidth=1, messages=messages)
+    assert drained.time_per_minibatch_s == pytest.approx(2 * 3.0 + 5 + 1 + 0.25 + 0.5 + 0.125 + 0.0625)
 
 
 def test_latency_counts_for_every_message():

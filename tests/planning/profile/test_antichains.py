@@ -48,8 +48,8 @@ def test_cut_sends_what_layers_behind_it_need_of_those_in_front():
 def test_pipedream_counts_layers_before_one_branch_of_a_cut():
     states = AntichainStates.of(graph([(0, 1), (1, 2), (0, 3), (2, 4), (3, 4)], [1, 10, 100, 1000, 0]))
     both = layers_of(states).index({0, 1, 2, 3})
-    assert (states.sent_bytes[both], states.antichain_bytes[both]) == (1100, 1111)
-    assert AntichainStates.of(RESIDUAL).antichain_bytes.tolist() == [0, 1, 11, 100]
+    assert (states.link_bytes[both], states.antichain_bytes[both]) == (2 * 1100, 2 * 1111)
+    assert AntichainStates.of(RESIDUAL).antichain_bytes.tolist() == [0, 2, 22, 200]
 
 
 def test_graph_with_too_many_states_keeps_line_at_widest_part():

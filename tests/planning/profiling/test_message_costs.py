@@ -1,40 +1,66 @@
 """What formats of messages are measured to cost."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.topology import Topology
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer
-from pipetrain.planning.profiling.message_costs import message_costs
+from pipetrain.planning.profiling import message_costs
 from pipetrain.runner.config.composition import composed
 
-LAYERS = tuple(ProfiledLayer(f"l{i}", 1.0, 2.0, 4 * 32 * 640, 100, 5) for i in range(4))
+SIZE = 4 * 32 * 640
+LAYERS = tuple(ProfiledLayer(f"l{i}", 1.0, 2.0, SIZE, 100, 5) for i in range(4))
 PROFILE = Profile(LAYERS, tuple((i, i + 1) for i in range(3)), batch_size=32)
 CUT = CutProfile(PROFILE, tuple((i,) for i in range(4)), (1,) * 4, Topology((4,), (1e9,)))
 
 
-def costs(*words, cut=CUT):
-    return message_costs(composed(["train.batch_size=32", "train.microbatches=4", *words]), cut)
+def measured(*words, profile=PROFILE, sources=None):
+    settings = composed(["train.batch_size=32", "train.microbatches=4", *words])
+    return message_costs.with_messages(profile, settings, sources)
 
 
-def test_plain_messages_have_no_costs():
-    assert costs() is None
+def test_plain_messages_change_no_profile():
+    assert measured() is PROFILE
 
 
-def test_shares_are_those_of_the_definitions():
-    found = costs("messages.activations=int8", "messages.gradients=topk")
-    assert found.forward.share == pytest.approx([(1 + 4 / 64) / 4] * 3)
-    assert found.backward.share == pytest.approx([0.1 * 8 / 4] * 3)
-    assert all(seconds > 0 for each in (found.forward, found.backward) for seconds in (*each.encode_s, *each.decode_s))
-    assert found.mean_share == pytest.approx([(1.0625 / 4 + 0.2) / 2] * 3)
-    assert costs("messages.activations=aq").forward.share == pytest.approx([(0.5 + 4 / 64) / 4] * 3)
+def test_sizes_are_those_of_the_definitions():
+    found = measured("messages.activations=int8", "messages.gradients=topk")
+    forward, back = replace(CUT, profile=found).link_bytes
+    assert forward == pytest.approx([(1 + 4 / 64) / 4 * SIZE] * 3)
+    assert back == pytest.approx([0.1 * 8 / 4 * SIZE] * 3)
+    for message in (found.layers[0].encoded_output, found.layers[0].encoded_gradient):
+        assert message.encode_s > 0
+        assert message.decode_s > 0
+    assert measured("messages.activations=aq").layers[0].encoded_output.sent_bytes == (0.5 + 4 / 64) / 4 * SIZE
 
 
-def test_a_direction_without_a_format_and_links_in_a_process_are_plain():
-    placed = CutProfile(PROFILE, CUT.stages, CUT.replicas, Topology((2,), (1e9,)), Placement.v_shaped(4))
-    found = costs("messages.activations=bf16", cut=placed)
-    assert found.forward.share == [0.5, 1.0, 0.5]
-    assert (found.forward.encode_s[1], found.forward.decode_s[1]) == (0.0, 0.0)
-    assert found.backward.share == [1.0, 1.0, 1.0]
-    assert found.backward_s == [0.0] * 4
+def test_a_direction_without_a_format_and_what_nothing_needs_are_plain():
+    found = measured("messages.activations=bf16", sources={0, 2})
+    assert [layer.encoded_output is None for layer in found.layers] == [False, True, False, True]
+    assert [layer.encoded_gradient for layer in found.layers] == [None] * 4
+    assert measured("messages.activations=bf16").layers[-1] == LAYERS[-1]
+
+
+def test_links_in_a_process_encode_nothing():
+    found = measured("messages.activations=bf16")
+    placed = CutProfile(found, CUT.stages, CUT.replicas, Topology((2,), (1e9,)), Placement.v_shaped(4))
+    message = found.layers[0].encoded_output
+    forward, backward = placed.encoding_s
+    assert forward == [message.encode_s, message.decode_s, message.encode_s, message.decode_s]
+    assert backward == [0.0] * 4
+    assert placed.total_sent_bytes == 2 * (0.5 * SIZE + SIZE)
+
+
+def test_each_size_is_measured_once(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(message_costs, "_measured", {})
+    monkeypatch.setattr(message_costs, "_measure", lambda _, *size: (sizes.append(size), (0.5, 0.1, 0.2))[1])
+    two = replace(PROFILE, layers=(replace(LAYERS[0], output_bytes=2 * SIZE), *LAYERS[1:]))
+    for _ in range(2):
+        found = measured("messages.activations=int8", "messages.gradients=int8", profile=two)
+    assert len(sizes) == 2 * 2
+    assert [each.encoded_output.sent_bytes for each in found.layers[:2]] == [SIZE, SIZE / 2]
+    assert (found.layers[0].sender_s, found.layers[0].receiver_s) == pytest.approx((4 * 0.3, 4 * 0.3))

@@ -13,10 +13,21 @@ from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.planning.costs.memory import MemoryModel, MemoryRules
 from pipetrain.planning.costs.stage_costs import CostModel
 from pipetrain.planning.costs.topology import Device, Topology
+from pipetrain.planning.profile.profile import Message
 from pipetrain.planning.profile.profile_file import read_profile
 
 NUMBERS = st.integers(0, 20)
-LAYERS = st.lists(st.builds(layer, st.integers(1, 20), NUMBERS, NUMBERS), min_size=1, max_size=4)
+MESSAGES = st.none() | st.builds(Message, NUMBERS, NUMBERS, NUMBERS)
+LAYERS = st.lists(
+    st.builds(
+        lambda sizes, output, gradient: replace(layer(*sizes), encoded_output=output, encoded_gradient=gradient),
+        st.tuples(st.integers(1, 20), NUMBERS, NUMBERS),
+        MESSAGES,
+        MESSAGES,
+    ),
+    min_size=1,
+    max_size=4,
+)
 LEVELS = st.sampled_from([(3,), (4,), (2, 2), (2, 3)])
 VGG_ROWS = [
     ((4,), (3.125e9,), "3-1", 0.17141266666666666),
