@@ -148,7 +148,7 @@ class Comparison:
         for outcome in self.outcomes:
             name, runs = outcome.contender.name, len(outcome.reported)
             if outcome.tuning.missing:
-                lines.append(f"{name}: tuning is not finished")
+                lines.append(f"{name}: tuning is not finished: {outcome.tuning.progress}")
             elif outcome.tuning.best is None:
                 lines.append(f"{name}: every setting that was tried diverged or failed")
             elif runs < self.seeds:
@@ -164,7 +164,13 @@ class Comparison:
             *(f"{name}: does not fit into the memory of its devices, so it is ranked last" for name in unfit),
             *(f"prediction: {note}" for note in costs),
             *(f"missing: {line}" for line in self.missing),
+            *([f"the same command with -o {self.folder} goes on"] if any(map(self._goes_on, self.outcomes)) else []),
         ]
+
+    def _goes_on(self, outcome: Outcome) -> bool:
+        """True if the same command would start runs of a configuration, apart from those that failed."""
+        tuning = outcome.tuning
+        return bool(tuning.missing) or (tuning.best is not None and len(outcome.reported) < self.seeds)
 
     def write(self) -> None:
         """Writes the report, the list of runs, and what is missing."""

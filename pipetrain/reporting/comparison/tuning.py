@@ -45,6 +45,13 @@ class Search:
     best: Candidate | None = None
     losses: Mapping[Candidate, float] = field(default_factory=dict)
 
+    @property
+    def progress(self) -> str:
+        """How many of the candidates known so far were tried, and the best of them."""
+        best = min(self.losses, key=self.losses.__getitem__, default=None)
+        leads = f"; the best so far is {' '.join(best)}" if best is not None and self.losses[best] < math.inf else ""
+        return f"{len(self.losses)} of {len(self.losses) + len(self.missing)} settings were tried{leads}"
+
 
 def search(grid: Grid, loss_of: Callable[[Candidate], float | None]) -> Search:
     """What the candidates tried so far lead to: the same losses lead to the same search, so it can be continued.

@@ -158,16 +158,22 @@ def test_configurations_are_ranked_by_steps_if_a_time_is_unknown():
 @pytest.mark.parametrize(
     ("tuning", "reported", "note"),
     [
-        (Search([(LR,)]), 0, "missing: gpipe: tuning is not finished"),
+        (Search([(LR,)]), 0, "missing: gpipe: tuning is not finished: 0 of 1 settings were tried"),
+        (
+            Search([(LR,)], losses={("optimizer.lr=0.3",): 0.5, ("optimizer.lr=1",): math.inf}),
+            0,
+            "missing: gpipe: tuning is not finished: 2 of 3 settings were tried; the best so far is optimizer.lr=0.3",
+        ),
         (Search(), 0, "missing: gpipe: every setting that was tried diverged or failed"),
         (Search(best=(LR,)), 2, "missing: gpipe: 1 of 3 seeds have not run"),
     ],
 )
 def test_notes_say_what_is_missing(tuning, reported, note):
     (only,) = contenders("gpipe")
-    found = Comparison(Path(), [outcome(only, *steady(0.01) * reported, tuning=tuning)], "gpipe", None, 3)
-    (line,) = found.notes
-    assert line.startswith(note)
+    found = Comparison(Path("out"), [outcome(only, *steady(0.01) * reported, tuning=tuning)], "gpipe", None, 3)
+    line, *how = found.notes
+    assert line == note
+    assert how == (["the same command with -o out goes on"] if tuning.missing or tuning.best else [])
 
 
 def test_files_hold_the_report_and_all_runs(tmp_path):
