@@ -160,7 +160,7 @@ def profiled(setting: Setting, path: Path) -> Path:
 
 def predicted_by(setting: Setting, profile: Path, folder: Path) -> Iterator[tuple[Pipeline, Seen]]:
     cuts = (PLACED_CUTS if setting.schedule in PLACED else CUTS)[setting.model]
-    command("plan", *setting.words(*cuts), f"profile={profile}", "-o", str(folder))
+    command("plan", *setting.words(*cuts), f"profile={profile}", "-o", str(folder), "--force")
     for cut, case in zip(cuts, json.loads((folder / "plan.json").read_text())["pipelines"], strict=True):
         memory_bytes = max(stage["memory_bytes"] for stage in case["stages"])
         process_of = tuple(stage["process"] for stage in case["stages"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipetrain.engine.errors import ExitCode
 from pipetrain.runner.terminal.arguments import Subparsers, add_settings_parser
-from pipetrain.runner.terminal.output_folder import check_writable
+from pipetrain.runner.terminal.output_folder import check_new_file, check_writable
 
 if TYPE_CHECKING:
     from pipetrain.planning.profile.profile import Profile
@@ -32,6 +32,7 @@ For example: pipetrain plan model=resnet56 method=gpipe,pipedream,pipeoptim part
              pipetrain plan model=resnet56 topology.devices=2 train.microbatches=4 method=gpipe,pipedream \\
                             schedule=1f1b,interleaved_1f1b,1f1b_v,zb_v
              pipetrain plan profile=resnet56.json topology.workers=[8,2] topology.gigabytes_per_s=[30,3.125]"""
+_PLAN = "plan.json"
 _OF_ANY_STAGES = ("partition.replicas", "partition.scale_lr")
 """Settings of `partition` that do not say which stages there are."""
 
@@ -45,6 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FOLDER", help="folder to write to; default plan, plan-2, ..."
     )
+    parser.add_argument("--force", action="store_true", help=f"replace the {_PLAN} in FOLDER if it exists")
     parser.set_defaults(carry_out=carry_out)
 
 
@@ -52,7 +54,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """Predicts or plans, prints the tables, and writes the plan and its picture.
 
     Raises:
-        ConfigError: a setting cannot work, no plan fits into the devices' memory, or a pipeline cannot be predicted.
+        ConfigError: a setting cannot work, the folder holds a plan already, no plan fits into the devices' memory, or a
+            pipeline cannot be predicted.
     """
     from pipetrain.planning.tables import prediction_figure
     from pipetrain.planning.tables.prediction_tables import comparison_table, fastest_of, stage_table, to_json
@@ -61,6 +64,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     output: Path | None = options.output
     check_writable(f"-o {output or 'plan'}", output or Path("plan"))
+    if output is not None and output.exists():
+        check_new_file(f"-o {output}: {output / _PLAN}", output / _PLAN, _PLAN, force=options.force)
     words = with_choices_of(options.config_dir, options.words)
     names = [str(each.key_or_group) for each in overrides_of(words)]
     given = any(name.split(".")[0] == "partition" and name not in _OF_ANY_STAGES for name in names)
@@ -73,13 +78,13 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         every, left_out = list(_found(words)), []
         best, drawn = every[-1], every[-1:]
     print(*comparison_table(every), *left_out, sep="\n")
-    if len(drawn) == 1:
-        print("", *stage_table(best.prediction), sep="\n")
+    if len(drawn) == 1 and best.plan is not None:
+        print("", *stage_table(best.prediction, best.plan), sep="\n")
     folder = output or new_folder(Path("plan"))
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "plan.json", json.dumps(to_json(every, best.plan), indent=1) + "\n")
+    write_whole(folder / _PLAN, json.dumps(to_json(every, best.plan), indent=1) + "\n")
     not_drawn = prediction_figure.draw(folder / "plan.png", drawn)
-    print(*filter(None, [f"written to {folder}: plan.json, plan.png", not_drawn]), sep="\n")
+    print(*filter(None, [f"written to {folder}: {_PLAN}, plan.png", not_drawn]), sep="\n")
     return ExitCode.COMPLETED
 
 
@@ -87,11 +92,13 @@ def _found(words: Sequence[str]) -> Iterator["Case"]:
     """The best plan, after those that it is compared with. Needs no torch if the profile is in a file."""
     from pipetrain.planning.costs.topology import core_notes
     from pipetrain.planning.planner import Planner
+    from pipetrain.planning.profile.profile_file import check_model
     from pipetrain.planning.tables.prediction_tables import Case, milliseconds
     from pipetrain.runner.config.composition import composed
 
     settings = composed(words)
     profile = chosen_profile(settings)
+    check_model(settings.profile, profile, words)
     planner = Planner.of(replace(profile, batch_size=profile.batch_size or settings.train.batch_size), settings)
     devices = planner.topology.num_devices
     alone = f"one device takes {milliseconds(profile.single_device_s)} ms for a minibatch"

@@ -46,6 +46,20 @@ def read_profile(path: Path) -> Profile:
     return found
 
 
+def check_model(path: str | None, profile: Profile, words: Iterable[str]) -> None:
+    """Checks that words of a command line name no other model than a profile from a file; either may name none.
+
+    Raises:
+        ConfigError: they do.
+    """
+    measured = profile.provenance.get("model")
+    if path is not None and isinstance(measured, str):
+        for given in (word for word in words if word.startswith("model=") and word != f"model={measured}"):
+            raise ConfigError(
+                f"profile={path}: of model={measured}, not of {given}; `pipetrain profile` measures this one"
+            )
+
+
 def parse_graph(text: str) -> Profile:
     """The profile that a `graph.txt` describes.
 

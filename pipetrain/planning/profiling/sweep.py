@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from pipetrain.engine.errors import ConfigError
-from pipetrain.planning.profile.profile_file import read_profile
+from pipetrain.planning.profile.profile_file import check_model, read_profile
 from pipetrain.planning.profiling.predict import ProfiledRun
 from pipetrain.planning.tables.prediction_tables import Case
 from pipetrain.runner.config.composition import combinations, composed
@@ -38,6 +38,8 @@ def cases(words: Sequence[str], *, searched: bool = False) -> tuple[list[Case], 
             hidden = len(every) == 1 or settings.profile is not None  # which takes no time
             with announce(f"pipeline {number} of {len(every)}: {what}", hidden=hidden):
                 profile = None if settings.profile is None else read(Path(settings.profile))
+                if profile is not None:
+                    check_model(settings.profile, profile, chosen)
                 run = ProfiledRun.of(settings, profile=profile, searched=searched)
                 found += [*_cases_of(run, swept)]
         except ConfigError as error:

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from pipetrain.planning.costs.prediction import PredictedStage, Prediction
-from pipetrain.planning.pipeline_plan import PipelinePlan
-from pipetrain.runner.terminal.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
+from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
+from pipetrain.runner.terminal.text_table import Row, both_ends, range_list, rate_of, shortened, size_of, text_table
 
 
 class Case(NamedTuple):
@@ -98,22 +98,26 @@ def _cells(case: Case, *, per_sample: bool) -> list[str]:
     ]
 
 
-def stage_table(prediction: Prediction) -> Iterator[str]:
-    """A row for each stage; of many the first and last."""
+def stage_table(prediction: Prediction, plan: PipelinePlan) -> Iterator[str]:
+    """A row for each stage, with its layers by the plan; of many the first and last."""
     stages = prediction.stages
     unused = {kind for kind in _IF_USED if not any(stage.work_s[kind] for stage in stages)}
     times = {kind: _IF_USED.get(kind, kind) for kind in stages[0].work_s if kind not in unused}
     links = [*(f"{busy:.1%} busy" for busy in prediction.link_busy), ""]
     rows: list[Row] = [
-        (str(r), *([str(stage.process)] if prediction.several else []), *_stage_cells(stage, list(times)), link)
-        for r, (stage, link) in enumerate(zip(stages, links, strict=True))
+        (str(r), *([str(stage.process)] if prediction.several else []), layers, *_stage_cells(stage, list(times)), link)
+        for r, (stage, layers, link) in enumerate(zip(stages, map(_layers, plan.stages), links, strict=True))
     ]
     process = ("process",) if prediction.several else ()
     heads = ("stage", *process, "layers", "", "replicas", *times.values(), "idle", "memory", "link behind it")
-    aligned = ">" * len(process) + ">><>" + ">" * len(times) + ">>>"
+    aligned = ">" * len(process) + "><<>" + ">" * len(times) + ">>>"
     yield from text_table(heads, both_ends(rows, "stages"), aligned)
     if hosts := prediction.cores_busy:
         yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
+
+
+def _layers(stage: PlannedStage) -> str:
+    return shortened(range_list(stage.layers), _LONGEST)
 
 
 def _stage_cells(stage: PredictedStage, kinds: Sequence[str]) -> list[str]:
@@ -121,7 +125,7 @@ def _stage_cells(stage: PredictedStage, kinds: Sequence[str]) -> list[str]:
     labels = first if stage.num_layers == 1 else f"{first} to {last}"
     times = (f"{milliseconds(seconds)} ms" if (seconds := stage.work_s[kind]) else "-" for kind in kinds)
     memory = "-" if stage.memory_bytes is None else size_of(stage.memory_bytes)
-    return [str(stage.num_layers), labels, str(stage.replicas), *times, f"{stage.idle:.1%}", memory]
+    return [labels, str(stage.replicas), *times, f"{stage.idle:.1%}", memory]
 
 
 def milliseconds(seconds: float) -> str:

@@ -11,6 +11,7 @@ from pipetrain.runner.terminal.text_table import (
     both_ends,
     counted,
     number_list,
+    range_list,
     rate_of,
     shortened,
     size_of,
@@ -39,8 +40,7 @@ def plan_table(plan: "Plan", devices: Sequence[str]) -> list[str]:
     for width in range(_MOST_LABEL, _LEAST_LABEL - 1, -1):
         rows = []
         for r, (stage, device) in enumerate(zip(plan.stages, devices, strict=True)):
-            last = stage.last - 1
-            layers = "-" if last < stage.first else str(last) if last == stage.first else f"{stage.first}-{last}"
+            layers = range_list(range(stage.first, stage.last))
             ends = [stage.labels[0], stage.labels[-1]] if len(stage.labels) > 1 else stage.labels
             labels = " to ".join(shortened(label, width) for label in ends)
             share = f"{100 * stage.estimated_seconds / total:.1f} %"

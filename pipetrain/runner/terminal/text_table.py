@@ -55,6 +55,17 @@ def number_list(values: Iterable[int]) -> str:
     return ",".join(map(str, values)) or "-"
 
 
+def range_list(values: Iterable[int]) -> str:
+    """Ascending numbers as one cell of a table, those in a row as a range: `0-3,5`; `-` if empty."""
+    rows: list[list[int]] = []
+    for value in values:
+        if rows and rows[-1][-1] == value - 1:
+            rows[-1][1:] = [value]
+        else:
+            rows.append([value])
+    return ",".join("-".join(map(str, ends)) for ends in rows) or "-"
+
+
 def counted(number: int, one: str, several: str) -> str:
     """The number with its noun."""
     return f"{number} {one if number == 1 else several}"

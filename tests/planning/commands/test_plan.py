@@ -17,7 +17,7 @@ GIGABYTE = "topology.gigabytes_per_s=[3.125]"
 
 
 def planned(folder, *words):
-    assert cli.carry_out(["plan", *words, "-o", str(folder)]) == 0
+    assert cli.carry_out(["plan", *words, "-o", str(folder), "--force"]) == 0
     assert (folder / "plan.png").read_bytes()[:4] == b"\x89PNG"
     return json.loads((folder / "plan.json").read_text())
 
@@ -35,6 +35,28 @@ def test_plan_of_vgg16_replicates_its_convolutions_15_times(tmp_path, capsys):
     assert [each["plan"] for each in plan["pipelines"]] == ["data parallel", "straight", "best"]
     assert [each["bound_by"] for each in plan["pipelines"]] == ["stage 0", "link 0-1", "stage 0"]
     assert "one device takes 673 ms for a minibatch" in lines
+
+
+def test_plan_in_a_folder_is_replaced_only_by_force(tmp_path, capsys):
+    words = f"profile={VGG16}", "topology.devices=2", GIGABYTE, "planner.straight=true"
+    plan, folder = planned(tmp_path / "new" / "plan", *words), tmp_path / "new" / "plan"
+    shown = capsys.readouterr().out
+    assert cli.carry_out(["plan", *words, "-o", str(folder), "train.batch_size=8"]) == 2
+    assert f"{folder / 'plan.json'}: exists; --force replaces it" in capsys.readouterr().err
+    assert json.loads((folder / "plan.json").read_text()) == plan
+    ends = [stage["layers"][-1] for stage in plan["stages"]]  # as a run shows them
+    assert all(f"  {layers}  " in shown for layers in (f"0-{ends[0]}", f"{ends[0] + 1}-{ends[1]}"))
+
+
+def test_profile_of_another_model_than_the_one_that_is_named_is_refused(tmp_path):
+    layers = [{"label": "fc", "forward_s": 1, "backward_s": 2, "output_bytes": 3, "weight_bytes": 4}] * 2
+    content = {"layers": [{**each, "activation_bytes": 5} for each in layers], "provenance": {"model": "resnet20"}}
+    (tmp_path / "r20.json").write_text(json.dumps(content))
+    words, message = ("profile=r20.json", GIGABYTE), "profile=r20.json: of model=resnet20, not of model=lenet5"
+    for others in ([], ["partition.stages=2"]):
+        refused("plan", *words, "model=lenet5", *others, cwd=tmp_path, message=message)
+    every = planned(tmp_path / "plan", f"profile={tmp_path / 'r20.json'}", GIGABYTE, "model=resnet20,lenet5")
+    assert len(every["pipelines"]) == 1
 
 
 def test_straight_plan_has_no_replicas(tmp_path):

@@ -36,7 +36,7 @@ def _figures_are_left_out(monkeypatch):
 
 
 def planned(tmp_path, *words):
-    assert cli.carry_out(["plan", *words, "-o", str(tmp_path / "out")]) == 0
+    assert cli.carry_out(["plan", *words, "-o", str(tmp_path / "out"), "--force"]) == 0
     return json.loads((tmp_path / "out" / "plan.json").read_text())
 
 

@@ -32,8 +32,8 @@ def planned(tmp_path):
     (tmp_path / "profile.json").write_text(json.dumps(PROFILE.to_json()))
 
     def plan(*words):
-        folder = tmp_path / "out"
-        assert cli.carry_out(["plan", f"profile={tmp_path / 'profile.json'}", *SLOW, *words, "-o", str(folder)]) == 0
+        into = "-o", str(folder := tmp_path / "out"), "--force"
+        assert cli.carry_out(["plan", f"profile={tmp_path / 'profile.json'}", *SLOW, *words, *into]) == 0
         return json.loads((folder / "plan.json").read_text())
 
     return plan

@@ -5,6 +5,7 @@ from pipetrain.runner.terminal.text_table import (
     markdown_table,
     markdown_text,
     number_list,
+    range_list,
     size_of,
     text_lines,
     text_table,
@@ -51,6 +52,11 @@ def test_markdown_text_is_neither_link_nor_html_nor_cell(text, shown):
 
 def test_no_numbers_are_a_dash():
     assert (number_list([1, 2]), number_list([])) == ("1,2", "-")
+    assert range_list([]) == "-"
+
+
+def test_numbers_in_a_row_are_a_range():
+    assert [range_list(each) for each in (range(3), [4], [0, 2, 3, 4, 7, 8])] == ["0-2", "4", "0,2-4,7-8"]
 
 
 def test_sizes_are_in_the_largest_unit_of_which_there_is_one():
