@@ -28,9 +28,10 @@ def quantized(values: Tensor, bits: int, group: int, generator: torch.Generator 
     """Codes (n,) of values (n,), uint8 and below 2^bits, and the scales (groups,).
 
     A group of values x has the scale s = max |x| / L, with L = 2^(bits-1) - 1, or the smallest normal number if that is
-    larger. The codes are round(x / s) + L, or with a generator floor(x / s + u) + L with u uniform in [0, 1).
+    larger. The codes are round(x / s) + L, or with a generator floor(x / s + u) + L with u uniform in [0, 1). Fewer
+    values than `group` are one group.
     """
-    levels, grouped = 2 ** (bits - 1) - 1, in_groups(values, group)
+    levels, grouped = 2 ** (bits - 1) - 1, in_groups(values, min(group, len(values)))
     scales = grouped.abs().amax(1).div_(levels).clamp_min_(torch.finfo(values.dtype).tiny)
     codes = grouped / scales[:, None]
     if generator is None:
@@ -42,7 +43,7 @@ def quantized(values: Tensor, bits: int, group: int, generator: torch.Generator 
 
 def dequantized(codes: Tensor, scales: Tensor, bits: int, group: int) -> Tensor:
     """Values (n,) of codes (n,), by the scale of each group."""
-    values = in_groups(codes.to(scales.dtype).sub_(2 ** (bits - 1) - 1), group)
+    values = in_groups(codes.to(scales.dtype).sub_(2 ** (bits - 1) - 1), min(group, len(codes)))
     return values.mul_(scales[:, None]).view(-1)[: len(codes)]
 
 

@@ -129,7 +129,7 @@ def integer_reference(values, bits, group, draws=None):
     return np.array(found, dtype=np.float32)
 
 
-@given(tensors(), st.integers(2, 8), st.integers(1, 70))
+@given(tensors(), st.integers(2, 8), st.integers(1, 70) | st.just(10**20))
 def test_integers_are_the_nearest_multiples_of_the_scale_of_their_group(tensor, bits, group):
     values = tensor.flatten().numpy()
     found = arrived(Integers(bits, group), tensor).flatten().numpy()
