@@ -97,7 +97,12 @@ def _expanded(direction: str, given: Any) -> dict[str, Any]:
     name = PLAIN if name is None else name
     known = [*names_of(GROUP), *({_CUSTOM} & all_names(GROUP))]
     if name not in known:
-        raise ConfigError(f"{setting}={as_configured(name)}: {unknown_choice(GROUP, str(name), known)}")
+        raise ConfigError(f"{setting}={as_configured(name)}: {unknown_choice('format', str(name), known)}")
+    if TARGET in options and name != _CUSTOM:
+        raise ConfigError(
+            f"{setting}.{TARGET}={as_configured(options[TARGET])}: {setting}={name} has no target to choose; "
+            f"{setting}={_CUSTOM} takes one"
+        )
     if name == PLAIN:
         if options:
             option, value = next(iter(options.items()))

@@ -218,6 +218,8 @@ def test_preflight_finds_what_takes_a_gradient(tmp_path):
     assert prepared(tmp_path, partition=cut).takes_gradient == {}
 
 
-def test_one_process_sends_nothing(tmp_path):
-    notes = prepared(tmp_path, **messages("int8"), partition={**EVEN, "stages": 1}).notes
-    assert any("all stages are in one process, and send no messages" in note for note in notes)
+@pytest.mark.parametrize("replicas", [None, [2]])
+def test_one_stage_sends_nothing(tmp_path, replicas):
+    partition = {**EVEN, "stages": 1, "replicas": replicas}
+    notes = prepared(tmp_path, **messages("int8"), partition=partition).notes
+    assert any("no stage sends messages to another process" in note for note in notes)

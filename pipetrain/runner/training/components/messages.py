@@ -76,8 +76,9 @@ def check_messages(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> l
     for phase, chosen in zip(phases, settings.phases, strict=True):
         with naming_phase(chosen.number):
             messages.check(phase.rules)
-    if phases[0].rules.placement.num_processes == 1:
-        return [f"warning: {messages}: all stages are in one process, and send no messages"]
+    rules = phases[0].rules
+    if not any(map(rules.placement.crosses, range(rules.num_stages - 1))):
+        return [f"warning: {messages}: has no effect, because no stage sends messages to another process"]
     return []
 
 
