@@ -19,6 +19,8 @@ from pipetrain.zoo.data.translation.dataset import TranslationDataset
 from pipetrain.zoo.data.translation.synthetic import synthetic_en_de
 from pipetrain.zoo.data.video.moving_shapes import synthetic_moving_shapes
 from pipetrain.zoo.data.vocabulary import CharacterVocabulary, SentenceVocabulary, TokenizerVocabulary
+from pipetrain.zoo.messages import Messages
+from pipetrain.zoo.messages.bf16 import Bf16
 from pipetrain.zoo.models import awd_lstm, gnmt, gpt, residual_lstm, resnet_cifar, s2vt, small_images, transformer
 from pipetrain.zoo.models.torchvision_models import resnet
 from pipetrain.zoo.models.torchvision_models import resnet_cifar as resnet_of_torchvision
@@ -118,6 +120,10 @@ SEVERAL = {
     "LARS has no prediction rule": [lambda: delta_rule(LARS(weights()))],
     "Muon has no prediction rule": [lambda: delta_rule(Muon(weights()))],
     "Soap has no prediction rule": [lambda: delta_rule(Soap(weights()))],
+    r"messages\.activations=int8: must be a MessageFormat object": [partial(Messages, activations="int8")],
+    r"messages\.gradients=custom: Unsized lacks `parts`, .* such as parts = 1": [
+        lambda: Messages(gradients=type("Unsized", (Bf16,), {"name": "custom", "parts": None})())
+    ],
 }
 
 

@@ -63,11 +63,13 @@ class End:
                 yield from [whole.new_empty(0)] * self.format.parts
 
     def _parts(self, whole: Tensor, of: MessageTensor, meter: MessageMeter | None) -> Tensors:
-        parts = tuple(self.format.encode(whole, of))
+        encoded: Tensor | Tensors = self.format.encode(whole, of)
+        parts = () if isinstance(encoded, Tensor) else tuple(encoded)
         if len(parts) != self.format.parts:
+            found = f"{len(parts)} tensors" if parts else "a tensor, not a tuple of them"
             raise RunError(
-                f"messages.{self.direction}={self.format.name}: encode returned {len(parts)} tensors, and its class "
-                f"says parts = {self.format.parts}"
+                f"messages.{self.direction}={self.format.name}: encode returned {found}, and its class says "
+                f"parts = {self.format.parts}"
             )
         mirrored = self._arriving(parts, whole, of) if self.format.mirrors else None
         if meter is not None and meter.compares(of):
@@ -78,8 +80,16 @@ class End:
 
     def _arriving(self, parts: Tensors, whole: Tensor, of: MessageTensor) -> Tensor:
         arriving = torch.empty_like(whole)
-        self.format.decode(parts, arriving, of)
+        self._decode(parts, arriving, of)
         return arriving
+
+    def _decode(self, parts: Tensors, out: Tensor, of: MessageTensor) -> None:
+        returned: object = self.format.decode(parts, out, of)
+        if returned is not None:
+            raise RunError(
+                f"messages.{self.direction}={self.format.name}: decode returned a {type(returned).__name__}; it writes "
+                "what arrives into `out` instead"
+            )
 
     def decode(self, tensors: Tensors, of: MessageTensor) -> Iterator[Tensor]:
         """The inverse of `encode`."""
@@ -92,7 +102,7 @@ class End:
                 parts = tuple(islice(arriving, self.format.parts))
                 out = tensor.new_empty_strided(tensor.shape[:-1], tensor.stride()[:-1])
                 if out.numel():
-                    self.format.decode(parts, out, replace(of, key=(*of.key, place)))
+                    self._decode(parts, out, replace(of, key=(*of.key, place)))
                 yield out
 
 

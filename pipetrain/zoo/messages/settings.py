@@ -36,6 +36,22 @@ class Messages:
     error_every: int | None = None
     takes_gradient: Mapping[int, Sequence[bool]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Checks the types of the formats.
+
+        Raises:
+            ConfigError: one is not a format, or does not say its number of parts.
+        """
+        for direction, form in zip(Direction, (self.activations, self.gradients), strict=True):
+            given: object = form
+            if not isinstance(given, MessageFormat | None):
+                raise ConfigError(f"messages.{direction}={given}: must be a MessageFormat object, or None for plain")
+            if given is not None and not isinstance(getattr(given, "parts", None), int):
+                raise ConfigError(
+                    f"messages.{direction}={given.name}: {type(given).__name__} lacks `parts`, the number of tensors "
+                    "that encode returns, such as parts = 1"
+                )
+
     @override
     def __str__(self) -> str:
         """The settings of its formats."""

@@ -138,6 +138,21 @@ def test_another_number_of_parts_than_announced_is_told():
         tuple(sender.encode((torch.ones(2),), OF))
 
 
+def test_a_tensor_in_place_of_a_tuple_is_told():
+    (sender, _) = link(Halves())
+    sender.format.encode = lambda tensor, _of: tensor
+    with pytest.raises(RunError, match="encode returned a tensor, not a tuple of them"):
+        tuple(sender.encode((torch.ones(2),), OF))
+
+
+def test_what_decode_returns_in_place_of_writing_it_is_told():
+    sender, receiver = link(Halves())
+    sent = tuple(sender.encode((torch.ones(2),), OF))
+    receiver.format.decode = lambda parts, _out, _of: parts[0] * 2
+    with pytest.raises(RunError, match=r"messages\.activations=custom: decode returned a Tensor; it writes .* `out`"):
+        tuple(receiver.decode(sent, OF))
+
+
 def test_both_ends_know_the_samples_of_a_microbatch():
     sender, receiver = map(stage, ends := link(Halves()))
     for t, j in ((4, 0), (4, 1), (5, 1)):
