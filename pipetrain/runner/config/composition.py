@@ -207,7 +207,7 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
         if not each.is_sweep_override():
             choices.append([str(each.input_line)])
         elif each is last[name]:
-            choices.append([f"{name}={value}" for value in each.sweep_string_iterator()])
+            choices.append([f"{chosen_by(name) or name}={value}" for value in each.sweep_string_iterator()])
     if not all(choices):
         raise ConfigError(f"{' '.join(overrides)}: no run; a glob or range in it has no values")
     yield from (list(chosen) for chosen in itertools.product(*choices))

@@ -98,17 +98,12 @@ def _expanded(direction: str, given: Any) -> dict[str, Any]:
     known = [*names_of(GROUP), *({_CUSTOM} & all_names(GROUP))]
     if name not in known:
         raise ConfigError(f"{setting}={as_configured(name)}: {unknown_choice('format', str(name), known)}")
-    if TARGET in options and name != _CUSTOM:
-        raise ConfigError(
-            f"{setting}.{TARGET}={as_configured(options[TARGET])}: {setting}={name} has no target to choose; "
-            f"{setting}={_CUSTOM} takes one"
-        )
     if name == PLAIN:
         if options:
             option, value = next(iter(options.items()))
             raise ConfigError(
                 f"{setting}.{option}={as_configured(value)}: {setting}=plain takes no options; name a format, such as "
-                f"{setting}=int8"
+                f"{setting}={_CUSTOM if option == TARGET else 'int8'}"
             )
         return {"name": name}
     defaults = {key: value for key, value in section(GROUP, name).items() if key != TARGET or name == _CUSTOM}

@@ -85,3 +85,10 @@ def test_prediction_of_found_stages_is_that_of_the_same_stages_given(planned, wo
         stages += [f"partition.replicas={replicas}"] if max(replicas) > 1 else []
         (given,) = planned(*words.split(), *stages, *chosen)["pipelines"]
         assert given == {name: value for name, value in case.items() if name in given}
+
+
+def test_formats_of_a_table_have_the_names_of_the_command_line(planned, capsys):
+    planned("method=pipedream", "partition.stages=2", "messages.gradients=int8,aq,bf16")
+    output = capsys.readouterr().out
+    assert "messages.gradients  ms per minibatch" in output
+    assert "left out: messages.gradients=aq: " in output
