@@ -114,6 +114,6 @@ class Messages:
                 layers = ", ".join(map(str, new))
                 notes.append(
                     f"messages.{direction}={form.name}: the checkpoint has no state for a cut before layer {layers}; "
-                    "it begins without"
+                    "it starts empty there"
                 )
         return notes
