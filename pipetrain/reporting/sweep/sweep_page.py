@@ -36,7 +36,7 @@ _PIXELS = 96
 """Pixels of an inch in browsers."""
 _COSTS = (
     PREDICTED_STEP, "wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", PREDICTED_STAGE,
-    "copies",
+    "copies", "message_bytes", "message_share",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import pytest
 from support.pages import Page
 from support.stored_runs import STAGES, write_run
 
+from pipetrain.reporting.sweep import sweep_tables
 from pipetrain.reporting.sweep.comparison import collect, ranked
 from pipetrain.reporting.sweep.sweep_page import columns_of, page
 
@@ -79,6 +80,16 @@ def test_columns_are_those_that_any_run_has(compared):
         "memory_bytes", "copies",
     ]  # fmt: skip
     assert columns_of("memory_bytes", compared.groups)[0] == "memory_bytes"
+
+
+def test_page_and_tables_have_what_formats_of_messages_send(tmp_path):
+    sent = {"activations_bytes": 25.0, "activations_plain_bytes": 100.0}
+    write_run(tmp_path / "a", "messages.activations.name=int8", per_stage=[{**STAGES[0], **sent}, STAGES[1]])
+    write_run(tmp_path / "b", "messages.activations.name=plain")
+    compared = ranked(collect([tmp_path], {}), "top1")
+    assert columns_of("top1", compared.groups)[-2:] == ["message_bytes", "message_share"]
+    assert '<td data-value="0.25">25.0%</td>' in page("sweep", compared)
+    assert "25 B     25.0%" in sweep_tables.text(compared)
 
 
 @pytest.mark.slow
