@@ -39,6 +39,7 @@ from pipetrain.runner.config.composition import (
     overrides_of,
     search_path,
 )
+from pipetrain.runner.config.messages import without_names
 from pipetrain.runner.launch.signals import Interruption, passed_on
 from pipetrain.runner.terminal.error_line import report_error
 from pipetrain.runner.terminal.output_folder import directory_error
@@ -269,7 +270,7 @@ class SweepReport(Callback):
         if "num" not in job or not outer_launcher.leads():
             return
         total = f" of {self._total}" if self._total else ""
-        print(f"\nrun {job.num + 1}{total}: {job.override_dirname}", flush=True)
+        print(f"\nrun {job.num + 1}{total}: {without_names(job.override_dirname)}", flush=True)
 
     @override
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:

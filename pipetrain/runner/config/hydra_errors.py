@@ -10,7 +10,7 @@ from yaml import MarkedYAMLError
 
 from pipetrain.engine.failure import relative_to_cwd
 from pipetrain.runner.config.choices import names_of, papers_folder
-from pipetrain.runner.config.reference import groups, settings_of_choice
+from pipetrain.runner.config.reference import groups, sections, settings_of_choice
 from pipetrain.runner.config.schema import TARGET
 from pipetrain.runner.config.suggestions import did_you_mean, nearest_names, unknown_choice, unknown_setting
 
@@ -85,6 +85,9 @@ def _shortened(error: BaseException) -> str:
             break
     else:
         text, cause = (each.partition("\n    full_key")[0].rstrip() for each in (text, cause))
+        if " is not a subclass of " in cause and (match := re.search(r" (\w+)=", text)):
+            inside = [setting.name for each in sections() if each.name == match[1] for setting in each.settings]
+            cause = f"{match[1]} is a section of settings" + f", such as {inside[0]}=..." * bool(inside)
         message = ": ".join(filter(None, (text.removeprefix("Error merging override "), cause.partition("\n")[0])))
         key = re.search(r"full_key: (\S+)", whole)
         if key and key[1] not in message:

@@ -26,6 +26,11 @@ def with_names(words: Sequence[str]) -> list[str]:
     return [_NAMED.sub(r"messages.\1.name=", word, count=1) if _NAMED.match(word) else word for word in words]
 
 
+def without_names(text: str) -> str:
+    """Text with the words of a command line as they were before `with_names`."""
+    return re.sub(rf"\b(messages\.(?:{'|'.join(DIRECTIONS)}))\.name=", r"\1=", text)
+
+
 @dataclass(frozen=True)
 class MessageSettings:
     """The formats of messages.

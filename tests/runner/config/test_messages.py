@@ -8,7 +8,7 @@ from support.worker_pool import CONFIG, settings
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.choices import all_names, section
 from pipetrain.runner.config.composition import combinations, composed, folder_name, settings_of
-from pipetrain.runner.config.messages import have_formats
+from pipetrain.runner.config.messages import have_formats, with_names, without_names
 from pipetrain.runner.training.components.messages import build_messages
 
 
@@ -50,6 +50,11 @@ def test_the_written_out_section_is_read_back_the_same():
     again = settings_of(OmegaConf.create(dict(first.stored)), first.choices)
     assert again.messages == first.messages
     assert again.stored == first.stored
+
+
+def test_words_are_shown_as_they_were_given():
+    words = ["messages.activations=int8", "messages.gradients=plain,topk", "model.name=x"]
+    assert without_names(" ".join(with_names(words))) == " ".join(words)
 
 
 def test_a_sweep_takes_names_and_its_folders_are_called_after_them():

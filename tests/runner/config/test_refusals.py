@@ -187,7 +187,8 @@ train.epochs=abc
 launch.hang_timeout=soon
 train.epochs=null
 trace=maybe
-train=3
+train=3 -> train=3: train is a section of settings, such as train.
+messages=int8 -> messages=int8: messages is a section of settings, such as messages.activations=...
 topology.workers=4
 seed.x=1
 optimizer=sgdm,adam -> Ambiguous value for argument 'optimizer=sgdm,adam'
