@@ -11,7 +11,7 @@ Tensors = tuple[Tensor, ...]
 
 def is_dense(tensor: Tensor) -> bool:
     """True if the tensor fills its stretch of memory exactly, in whatever order of dimensions."""
-    if tensor.is_contiguous():  # as most are: torch knows at once
+    if tensor.is_contiguous():  # as most are, and all without elements: torch knows at once
         return True
     expected = 1
     for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
@@ -28,7 +28,7 @@ def dense(tensor: Tensor) -> Tensor:
     """
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.clone()
-    return tensor if is_dense(tensor) or tensor.numel() == 0 else tensor.contiguous()
+    return tensor if tensor.is_contiguous() or is_dense(tensor) else tensor.contiguous()
 
 
 def differentiable(tensor: Tensor) -> bool:

@@ -25,6 +25,7 @@ class ReadCursor(Generic[AnyStage]):
         planned: the list.
         start: minibatches of the run before the list.
         base: version of the run that the list counts as 0.
+        next: the operation to carry out next; None at the end of the list.
         entered: the last minibatch that has begun; -1 before the first.
     """
 
@@ -37,13 +38,12 @@ class ReadCursor(Generic[AnyStage]):
         self.planned = rules.planned(self.worker, interval.minibatches, interval.start)
         self._checked = 2 * (rules.steady + math.lcm(*rules.replicas.counts))
         """Number of minibatches whose reads are all checked: twice the number before the list repeats."""
-        self._done = 0
         self.entered = -1
+        self._move_to(0)
 
-    @property
-    def next(self) -> PlannedOperation | None:
-        """The operation to carry out next; None at the end of the list."""
-        return self.planned[self._done] if self._done < len(self.planned) else None
+    def _move_to(self, index: int) -> None:
+        self._done = index
+        self.next: PlannedOperation | None = self.planned[index] if index < len(self.planned) else None
 
     def opens(self, entered: int) -> int:
         """Number of minibatches that begin with the next operation, those that other replicas carry out included.
@@ -57,6 +57,7 @@ class ReadCursor(Generic[AnyStage]):
         rules, stage = self.rules, self.stage
         # the list of an interval that ends there begins with what was carried out of the longer one
         self.planned = rules.planned(self.worker, minibatch, self.start) if minibatch else []
+        self._move_to(self._done)
         self.entered = minibatch - 1  # the caller admits what the list still has, also a round cut short
         left = [each.read.held(each.operation.kind) for each in self.planned[self._done :]]
         awaited = {self.base + held.version for held in left if held.transform is None}
@@ -89,9 +90,9 @@ class ReadCursor(Generic[AnyStage]):
     def advance(self, planned: PlannedOperation) -> None:
         """Moves past `planned`, and releases the weights that it read if no later operation reads them."""
         if planned.releases:
-            held = planned.read.held(planned.operation.kind).moved(self.base)
-            self.stage.weights.release(held.version, held.transform)
+            held = planned.read.held(planned.operation.kind)
+            self.stage.weights.release(self.base + held.version, held.transform)
         self.entered = max(self.entered, planned.operation.minibatch)
-        self._done += 1
+        self._move_to(self._done + 1)
         if self.next is None:
             self.stage.weights.pool.free()

@@ -1,6 +1,5 @@
 """Runs the operation list of one stage: shared by the simulated and the distributed executor, hence the same bits."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -88,7 +87,7 @@ class StageRunner:
         self._inputs: dict[int, dict[int, Tensors]] = {}
         """Minibatch -> microbatch -> inputs of forwards to come."""
         self._splits = stage.splits_backward = rules.schedule.splits_backward
-        self._went_back: Counter[int] = Counter()
+        self._went_back: dict[int, int] = {}
         """Minibatch -> microbatches whose backward, with its W, has been carried out, until it was the last one."""
         self._minibatches: dict[int, _Minibatch] = {}
         self._exchange: Iterator[bool] | None = None
@@ -143,9 +142,9 @@ class StageRunner:
 
     def _forward(self, planned: PlannedOperation) -> None:
         read, operation = self.cursor.read(planned), planned.operation
-        (microbatch,) = self._microbatches(operation)
+        microbatch = self.cursor.start + operation.minibatch, operation.microbatch or 0
         targets = self._targets(microbatch) if self._last else None  # before the wait for the activations
-        inputs = self._next_input(microbatch) if self._first else self._received(operation)
+        inputs = self._next_input(microbatch) if self._first else self._received(operation, microbatch)
         with self.stage.clock.computing():
             inputs = self._decoded(operation.kind, microbatch, inputs)
             outputs = self.stage.forward(microbatch, inputs, read, planned.activations, targets, store=self._stores)
@@ -164,9 +163,8 @@ class StageRunner:
     def _decoded(self, kind: Kind, message: BackwardId, tensors: Tensors) -> Tensors:
         return tensors if self._messages is None else self._messages.decode(kind, message, tensors)
 
-    def _received(self, operation: Operation) -> Tensors:
+    def _received(self, operation: Operation, message: BackwardId) -> Tensors:
         with self.stage.clock.waiting("recv", operation):
-            (message,) = self.awaited(operation)
             return self._ports.receive(operation.kind, message)
 
     def _next_input(self, microbatch: MicrobatchId) -> Tensors:
@@ -210,11 +208,11 @@ class StageRunner:
 
     def _backward(self, planned: PlannedOperation) -> None:
         read, operation, averaging = self.cursor.read(planned), planned.operation, self._ports.averaging
-        received = None if self._last else self._received(operation)
+        whole = self.cursor.start + operation.minibatch, operation.microbatch
+        received = None if self._last else self._received(operation, whole)
         final = not self._splits and self._completes(operation)
         # gradients can go to the other replicas during the last backward of a minibatch
         self.stage.on_gradient_ready = averaging.put if averaging is not None and final else None
-        whole = self.cursor.start + operation.minibatch, operation.microbatch
         with self.stage.clock.computing():
             if received is not None:
                 received = self._decoded(operation.kind, whole, received)
@@ -239,11 +237,10 @@ class StageRunner:
     def _completes(self, operation: Operation) -> bool:
         """True if a backward, or its W, is the last one of its minibatch."""
         t = operation.minibatch
-        self._went_back[t] += len(operation.covers(self._num_microbatches))
-        if self._went_back[t] < self._num_microbatches:
-            return False
-        del self._went_back[t]
-        return True
+        done = self._went_back.pop(t, 0) + len(operation.covers(self._num_microbatches))
+        if done < self._num_microbatches:
+            self._went_back[t] = done
+        return done == self._num_microbatches
 
     # -- update --------------------------------------------------------------------------------------------------
 

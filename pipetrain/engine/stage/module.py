@@ -15,6 +15,7 @@ from pipetrain.engine.models.stateful_layer import stateful_layers
 from pipetrain.engine.seeding import keys_after, may_draw, python_draws
 from pipetrain.engine.stage import cudnn_rnn
 from pipetrain.engine.stage.recurrent_state import RecurrentState
+from pipetrain.engine.stage.split_backward import ANCHOR
 from pipetrain.engine.tensors import Tensors
 
 _PLAIN = ComputeOptions()
@@ -74,27 +75,24 @@ class StageModule(nn.Module):
             arithmetic.prepare(self)
         self._calls = [
             # a child of nn.Sequential is called as such: the call of a module takes the time of a small layer
-            (layer.child, True) if type(layer) is Child and not arithmetic.compiled else (call, False)
-            for layer, call in zip(layers, arithmetic.callables(layers), strict=True)
+            (i, layer.child, True) if type(layer) is Child and not arithmetic.compiled else (i, call, False)
+            for i, (layer, call) in enumerate(zip(layers, arithmetic.callables(layers), strict=True), start=first)
         ]
-        """Callable of each layer, and True if it takes several tensors as one tuple."""
+        """Index and callable of each layer, and True if it takes several tensors as one tuple."""
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own
         names = {id(parameter): name for name, parameter in self._own.items()}
         self._slots = [(held, local, names[id(held[local])]) for held, local in self._filled("_parameters")]
         self._buffer_slots = list(self._filled("_buffers"))
         self._recurrent = [module for module in self.modules() if isinstance(module, nn.RNNBase)]
+        self.copies_weights = arithmetic.mixed or (device.type == "cuda" and bool(self._recurrent))
+        """True if a forward may save casts of the weights for its backward, or what cuDNN packs of them."""
 
     def _filled(self, attribute: str) -> Iterator[tuple[dict[str, Any], str]]:
         """Places of all parameters or buffers: the dict of a module, and the name in it."""
         for module in self.modules():
             tensors = getattr(module, attribute)
             yield from ((tensors, local) for local, tensor in tensors.items() if tensor is not None)
-
-    @property
-    def copies_weights(self) -> bool:
-        """True if a forward may save casts of the weights for its backward, or what cuDNN packs of them."""
-        return self.arithmetic.mixed or (self.device.type == "cuda" and bool(self._recurrent))
 
     def using_weights(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> AbstractContextManager[None]:
         """Computes with `weights`, by parameter name; `rebound` if the backward reads other weights.
@@ -130,7 +128,8 @@ class StageModule(nn.Module):
 
         Most operations of a synchronous schedule read the same tensors, which then need not be put in each time.
         """
-        self._held = self._own if weights is None else weights
+        # an attribute of a module is set at the cost of a small layer
+        vars(self)["_held"] = self._own if weights is None else weights
         self._put(self._held)
 
     def _put(self, weights: Mapping[str, Tensor]) -> None:
@@ -159,13 +158,15 @@ class StageModule(nn.Module):
         tensors = self.arithmetic.cast_inputs(tensors) if self.first == 0 else tensors
         try:
             with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
-                seed_of = keys_after(self.seed, *microbatch)
-                for index, (layer, takes_one) in enumerate(self._calls, start=self.first):
+                seed_of = keys_after(self.seed, *microbatch) if self._may_draw else None
+                for index, layer, takes_one in self._calls:
                     if at_layer is not None:
                         tensors = at_layer(index, tensors)
                     given: tuple[Any, ...] = (tensors,) if takes_one and len(tensors) > 1 else tensors
-                    seeded = index in self._may_draw
-                    result = self._drawing(index, layer, seed_of(index), given) if seeded else layer(*given)
+                    if seed_of is not None and index in self._may_draw:
+                        result = self._drawing(index, layer, seed_of(index), given)
+                    else:
+                        result = layer(*given)
                     tensors = result if isinstance(result, tuple) else (result,)
         finally:
             # a layer's own autocast, inside the run's, would keep the casts of these weights for the next forward
@@ -236,23 +237,26 @@ class NonLeafInputs(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: Any, gradients: list[Tensor | None], *tensors: Tensor) -> Tensors:
+    def forward(ctx: Any, _anchor: Tensor, gradients: list[Tensor | None], *tensors: Tensor) -> Tensors:
         ctx.set_materialize_grads(False)
         ctx.gradients = gradients
-        return tuple(tensor.data for tensor in tensors)
+        return tuple([tensor.data for tensor in tensors])
 
     @staticmethod
     @override
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.gradients[:] = gradients
-        return None, *(None for _ in gradients)
+        return None, None, *[None] * len(gradients)
+
+
+_record = super(torch.autograd.Function, NonLeafInputs).apply
+"""`NonLeafInputs.apply` without the transforms of torch.func, at half the cost."""
 
 
 def non_leaf_inputs(inputs: Tensors, differentiable: Sequence[Tensor]) -> tuple[Tensors, list[Tensor | None]]:
     """The inputs for autograd, and the list for gradients of the differentiable ones: all floating ones, or none."""
-    leaves = [tensor.detach().requires_grad_() for tensor in differentiable]
-    if not leaves:
+    if not differentiable:
         return inputs, []
-    gradients: list[Tensor | None] = [None] * len(leaves)
-    through = iter(NonLeafInputs.apply(gradients, *leaves))
-    return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in inputs), gradients
+    gradients: list[Tensor | None] = [None] * len(differentiable)
+    arrived = iter(_record(*ANCHOR, gradients, *differentiable))
+    return tuple(next(arrived) if tensor.is_floating_point() else tensor for tensor in inputs), gradients

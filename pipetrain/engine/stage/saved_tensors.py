@@ -1,8 +1,10 @@
 """The graph of a forward, which keeps weights and casts by name, so that its backward may read other versions."""
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +15,7 @@ from typing_extensions import override
 
 from pipetrain.engine.stage import cudnn_rnn
 from pipetrain.engine.stage.measurements import ActivationBytes
-from pipetrain.engine.stage.split_backward import PutAside
+from pipetrain.engine.stage.split_backward import PutAside, run_backward
 from pipetrain.engine.tensors import Tensors, storage_pointers
 from pipetrain.engine.weights.versions import WeightVersion
 
@@ -145,6 +147,11 @@ def _by_storage(weights: Mapping[str, Tensor]) -> dict[int, str]:
     return {weight.untyped_storage().data_ptr(): name for name, weight in weights.items()}
 
 
+@cache
+def _empty(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(0, dtype=dtype, device=device)
+
+
 _Saved = Callable[[], Tensor]
 """Returns a saved tensor to the backward; refers to none that belongs to a weight."""
 
@@ -199,7 +206,7 @@ class SavedTensors:
     @contextmanager
     def hooks(self) -> Iterator[None]:
         """The context in which the forward runs."""
-        packing = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda saved: saved())
+        packing = torch.autograd.graph.saved_tensors_hooks(self._pack, operator.call)
         with packing, self._casts if isinstance(self._casts, WeightCasts) else nullcontext():
             yield
 
@@ -245,6 +252,7 @@ class ForwardGraph:
         version: of these weights, which updates in place make newer; None if the backward reads other weights, so
             that these are freed.
         saved: saved weights by name, if the backward reads other weights.
+        aliased: indices of outputs that share memory with a weight or a buffer.
         put_aside: what a split backward leaves to W; None if the backward is whole.
     """
 
@@ -255,6 +263,7 @@ class ForwardGraph:
     version: WeightVersion | None
     saved: SavedTensors | None
     bytes: ActivationBytes
+    aliased: frozenset[int]
     put_aside: PutAside | None = None
 
     @property
@@ -266,10 +275,8 @@ class ForwardGraph:
         """Releases the weights: the graph holds the leaves, and a prediction would live until its backward."""
         assert self.saved is not None
         self.saved.backward_weights = {}
-        kinds = {(leaf.dtype, leaf.device) for leaf in self.leaves.values()}
-        empty = {kind: torch.empty(0, dtype=kind[0], device=kind[1]) for kind in kinds}
         for leaf in self.leaves.values():
-            leaf.data = empty[leaf.dtype, leaf.device]
+            leaf.data = _empty(leaf.dtype, leaf.device)
 
     def bind(self, weights: Mapping[str, Tensor]) -> None:
         """Sets the weights that the backward reads, by name."""
@@ -290,7 +297,7 @@ class ForwardGraph:
             return set()
         outputs, output_gradients = zip(*differentiable, strict=True)
         with self.put_aside.collecting() if self.put_aside is not None else nullcontext():
-            torch.autograd.backward(outputs, output_gradients)
+            run_backward(outputs, output_gradients, (), last=True)
         others = {*self.put_aside.storages} if self.put_aside is not None else set()
         return storage_pointers([*output_gradients, *self.input_gradients]) | others
 

@@ -61,18 +61,18 @@ class PutAside:
     def backward(self, leaves: Iterable[Tensor]) -> None:
         """Adds to the gradients of those of these leaves that need one."""
         if self.edges:
-            _run_backward(self.edges, self.gradients, [leaf for leaf in leaves if leaf.requires_grad], last=True)
+            run_backward(self.edges, self.gradients, [leaf for leaf in leaves if leaf.requires_grad], last=True)
 
 
-def _run_backward(
-    edges: Sequence[GradientEdge], gradients: Sequence[Tensor], inputs: Sequence[Tensor], *, last: bool
+def run_backward(
+    ends: Sequence[GradientEdge | Tensor], gradients: Sequence[Tensor], inputs: Sequence[Tensor], *, last: bool
 ) -> Sequence[Tensor | None]:
     """torch.autograd.backward for the `last` time, or before it torch.autograd.grad, whose checks take three times as
     long as the backward of a small layer.
     """
     create_graph, allow_unreachable = False, True
     found: Sequence[Tensor | None] = _engine_run_backward(
-        tuple(edges), tuple(gradients), not last, create_graph, tuple(inputs), allow_unreachable, accumulate_grad=last
+        tuple(ends), tuple(gradients), not last, create_graph, tuple(inputs), allow_unreachable, accumulate_grad=last
     )
     return found
 
@@ -86,7 +86,7 @@ def split_call(layer: Callable[..., Tensor], given: Sequence[Any], put_aside: Pu
         return output
     call = _Call(get_gradient_edge(output), cut, [each for each in cut if requires_grad(each)], put_aside)
     shared = [output.detach()]  # so that changes in place are seen where the layer's own graph has saved it
-    found: Tensor = _Splitting.apply(call, shared, *(before or _ANCHOR))
+    found: Tensor = _Splitting.apply(call, shared, *(before or ANCHOR))
     return found
 
 
@@ -123,16 +123,16 @@ class _Splitting(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError(_TWICE)
         if gradient is None:
-            return None, None, *(None for _ in call.inputs or _ANCHOR)
+            return None, None, *(None for _ in call.inputs or ANCHOR)
         call.put_aside.add(call, gradient)
         if not call.inputs:
             return None, None, None
-        return None, None, *_run_backward((call.output,), (gradient,), call.inputs, last=False)
+        return None, None, *run_backward((call.output,), (gradient,), call.inputs, last=False)
 
 
 _TWICE = (
     "the backward of a layer that splits is itself differentiated, by a layer that was not in the first forward; set "
     "splits_backward = False on that layer"
 )
-_ANCHOR = (torch.zeros((), requires_grad=True),)
-"""Input that has autograd call a layer without differentiable inputs."""
+ANCHOR = (torch.zeros((), requires_grad=True),)
+"""Input that has autograd call a function without differentiable inputs; gets no gradient."""

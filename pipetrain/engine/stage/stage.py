@@ -131,12 +131,12 @@ class Stage(BaseStage):
         if activations is Activations.DROPPED:
             record.carried = self.carried.of(microbatch[1])
         graph = self._compute(microbatch, inputs, targets, read, activations)
-        held = self._aliased_outputs[tuple(tensor.shape for tensor in inputs)]
         record.graph = None if activations is Activations.DROPPED else graph
         self._in_flight[microbatch] = record
         self.measurements.forward[microbatch[0]].append(read.version)
         self._hold(record.bytes)
-        return tuple(each.detach().clone() if r in held else each.detach() for r, each in enumerate(graph.outputs))
+        detached = enumerate([output.detach() for output in graph.outputs])
+        return tuple([each.clone() if r in graph.aliased else each for r, each in detached])
 
     def recompute(
         self, microbatch: MicrobatchId, inputs: Tensors | None, read: WeightRead, activations: Activations
@@ -176,8 +176,9 @@ class Stage(BaseStage):
                 forward = partial(self.module.forward, *arrived, microbatch=microbatch)
                 splits = self.splits_backward and activations is not Activations.DROPPED
                 outputs, put_aside = self._split_layers.run(forward, arrived) if splits else (forward(), None)
-            if shapes not in self._aliased_outputs:
-                self._aliased_outputs[shapes] = self._aliases(outputs, weights)
+            aliased = self._aliased_outputs.get(shapes)
+            if aliased is None:
+                aliased = self._aliased_outputs[shapes] = self._aliases(outputs, weights)
                 self._changes_inputs = self._changes_inputs or versions != [tensor._version for tensor in arrived]
             if targets is not None:
                 assert self.loss is not None
@@ -192,6 +193,7 @@ class Stage(BaseStage):
             version=None if rebound else version,
             saved=saved,
             bytes=self._activation_bytes.get(shapes, _UNMEASURED),
+            aliased=aliased,
             put_aside=put_aside,
         )
         if rebound:
