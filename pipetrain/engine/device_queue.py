@@ -120,15 +120,16 @@ def numbers(scalars: Sequence[Tensor]) -> list[Any]:
 
 
 def together(tensors: Mapping[str, Tensor]) -> list[list[str]]:
-    """The names in groups, each for one call of every `torch._foreach_*` in a formula.
+    """The names of one device's tensors in groups, each for one call of every `torch._foreach_*` in a formula.
 
     A device takes all in one group, as each launch costs the host more than small weights cost the device. The CPU
     takes what its caches hold from one operation to the next.
     """
     groups: list[list[str]] = []
     room = 0
+    queued = bool(tensors) and queues(next(iter(tensors.values())).device)
     for name, tensor in tensors.items():
-        size = 0 if queues(tensor.device) else tensor.nbytes
+        size = 0 if queued else tensor.nbytes
         if not groups or size > room:
             groups.append([])
             room = _IN_CACHE

@@ -98,8 +98,8 @@ class WeightBufferPool:
 
         Ignores weights that were never lent memory, and tensors that are no whole array of the weight's form.
         """
-        lent = tensors.keys() & self._forms.keys()
-        donated = {name: tensors[name].detach() for name in lent if _form(tensors[name]) == self._forms[name]}
+        forms = self._forms
+        donated = {name: each.data for name, each in tensors.items() if name in forms and _form(each) == forms[name]}
         if donated:
             self._sets.append(_BufferSet(donated))
             self._added += 1
@@ -142,10 +142,12 @@ class _BufferSet:
     @property
     def free(self) -> bool:
         """True if nothing reads any of the buffers."""
-        return max(map(_use_count, self._storages.values())) == _UNSHARED
+        return all(count == _UNSHARED for count in map(_use_count, self._storages.values()))
 
     def keep_read(self) -> bool:
         """Frees the buffers that are not read; True if any are left."""
+        if min(map(_use_count, self._storages.values())) > _UNSHARED:  # as mostly
+            return True
         for name in [name for name, storage in self._storages.items() if _use_count(storage) == _UNSHARED]:
             del self.buffers[name], self._storages[name]
         return bool(self.buffers)

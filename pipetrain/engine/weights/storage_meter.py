@@ -3,10 +3,9 @@
 import gc
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -18,7 +17,8 @@ _PATIENCE_SECONDS = 10.0
 """Seconds that the thread of a device may take to let go of a graph: it may have lost its core."""
 
 
-class _Seen(NamedTuple):
+@dataclass(eq=False, slots=True)
+class _Seen:
     """A storage that was alive at the last reading: reference, bytes, and number of the set that it holds."""
 
     ref: StorageWeakRef
@@ -46,7 +46,7 @@ class StorageMeter:
     _allowed: float = math.inf
     _watched: int = 0
     _seen: dict[int, _Seen] = field(default_factory=dict)
-    _sets: Counter[int] = field(default_factory=Counter)
+    _sets: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     _bytes: int = 0
     _queued: bool = False
 
@@ -55,22 +55,24 @@ class StorageMeter:
         self._watched += 1
         for tensor in tensors.values():
             storage = tensor.untyped_storage()
-            address, size = storage._cdata, storage.nbytes()
-            # the reference keeps the address from becoming another storage's
-            ref = self._forget(address).ref if address in self._seen else StorageWeakRef(storage)
-            self._seen[address] = _Seen(ref, size, self._watched)
+            address = storage._cdata
+            seen = self._seen.pop(address, None)
+            if seen is None:  # the reference keeps the address from becoming another storage's
+                seen = _Seen(StorageWeakRef(storage), storage.nbytes(), self._watched)
+                self._bytes += seen.size
+                self._queued = queues(tensor.device)
+            else:
+                self._leave(seen.number)
+                seen.number = self._watched
+            self._seen[address] = seen
             self._sets[self._watched] += 1
-            self._bytes += size
-        self._queued = any(map(queues, {tensor.device for tensor in tensors.values()}))
         self.read()
 
-    def _forget(self, address: int) -> _Seen:
-        seen = self._seen.pop(address)
-        self._bytes -= seen.size
-        self._sets[seen.number] -= 1
-        if not self._sets[seen.number]:
-            del self._sets[seen.number]
-        return seen
+    def _leave(self, number: int) -> None:
+        """Counts a storage less in a set."""
+        self._sets[number] -= 1
+        if not self._sets[number]:
+            del self._sets[number]
 
     def mark(self, allowed: float = math.inf) -> None:
         """Resets `versions_since`; more than `allowed` sets are from now on only counted if they stay in memory."""
@@ -81,10 +83,10 @@ class StorageMeter:
     def read(self) -> None:
         """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive.
 
-        Freed storages are searched only until it is certain that no maximum is exceeded, in the oldest sets first: of
-        hundreds of sets nearly all are alive. On a device that queues, a maximum counts only after a moment, as
-        autograd's thread of the device lets go of a graph just after the backward has returned. What exceeds the
-        allowed number may be a graph in a reference cycle of the user's, or that thread may be late.
+        Freed storages are searched only until it is certain that no maximum is exceeded, first among those that were
+        looked at longest ago: of hundreds of sets nearly all are alive. On a device that queues, a maximum counts only
+        after a moment, as autograd's thread of the device lets go of a graph just after the backward has returned. What
+        exceeds the allowed number may be a graph in a reference cycle of the user's, or that thread may be late.
         """
         self._forget_gone()
         for _ in range(_LOOKS if self._queued else 0):
@@ -115,10 +117,14 @@ class StorageMeter:
 
     def _forget_gone(self) -> None:
         for address in tuple(self._seen) if self._may_exceed else ():
-            if self._seen[address].ref.expired():
-                self._forget(address)
-                if not self._may_exceed:
-                    return
+            seen = self._seen.pop(address)
+            if not seen.ref.expired():
+                self._seen[address] = seen  # looked at after all others the next time
+                continue
+            self._bytes -= seen.size
+            self._leave(seen.number)
+            if not self._may_exceed:
+                return
 
     @property
     def _may_exceed(self) -> bool:
