@@ -49,6 +49,12 @@ def queues(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
+def queued(tensors: Mapping[str, Tensor]) -> bool:
+    """The same of tensors that are on one device; False without any."""
+    first = next(iter(tensors.values()), None)
+    return first is not None and queues(first.device)
+
+
 def event(device: torch.device, *, timed: bool = False) -> Any:
     """An event after all operations queued in the current stream; with `timed`, one that `elapsed_time` takes."""
     if not queues(device):
@@ -127,9 +133,9 @@ def together(tensors: Mapping[str, Tensor]) -> list[list[str]]:
     """
     groups: list[list[str]] = []
     room = 0
-    queued = bool(tensors) and queues(next(iter(tensors.values())).device)
+    unlimited = queued(tensors)
     for name, tensor in tensors.items():
-        size = 0 if queued else tensor.nbytes
+        size = 0 if unlimited else tensor.nbytes
         if not groups or size > room:
             groups.append([])
             room = _IN_CACHE

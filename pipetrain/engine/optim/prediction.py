@@ -63,7 +63,7 @@ def _by_parts(formula: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor
 
     @wraps(formula)
     def of_parts(states: Sequence[State], *known: Any) -> list[Tensor]:
-        has_parts = [any(map(_is_complex, state.values())) for state in states]
+        has_parts = [any([isinstance(v, Tensor) and v.is_complex() for v in state.values()]) for state in states]
         if not any(has_parts):
             return formula(states, *known)
         settings, updates, *others = known
@@ -74,10 +74,6 @@ def _by_parts(formula: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor
         ]
 
     return of_parts
-
-
-def _is_complex(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_complex()
 
 
 def _parts(value: Any) -> Any:

@@ -89,9 +89,11 @@ class StageOptimizer:
         """Name -> learning rates of the next `steps` updates of each parameter."""
         counts = [self.updates + i * self.stride for i in range(steps)]
         rates = [self.rate(k) * self.scale(k) for k in counts]
-        return {
-            name: [rate * _lr_scale(settings) for rate in rates] for settings, names in self._groups for name in names
-        }
+        coming: dict[str, list[float]] = {}
+        for settings, names in self._groups:
+            own = [rate * _lr_scale(settings) for rate in rates]
+            coming.update({name: own for name in names})
+        return coming
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """One update; a parameter without a gradient is skipped, as in plain torch training."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from pipetrain.engine.device_queue import queues
+from pipetrain.engine.device_queue import queued
 
 _LOOKS, _MOMENT = 5, 0.002
 _PATIENCE_SECONDS = 10.0
@@ -60,12 +60,12 @@ class StorageMeter:
             if seen is None:  # the reference keeps the address from becoming another storage's
                 seen = _Seen(StorageWeakRef(storage), storage.nbytes(), self._watched)
                 self._bytes += seen.size
-                self._queued = queues(tensor.device)
             else:
                 self._leave(seen.number)
                 seen.number = self._watched
             self._seen[address] = seen
             self._sets[self._watched] += 1
+        self._queued = queued(tensors)
         self.read()
 
     def _leave(self, number: int) -> None:

@@ -99,9 +99,11 @@ class Scaled(WeightTransform):
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
         import torch
 
+        from pipetrain.engine.device_queue import queued
+
         # a frozen weight never becomes stale
         own = {name: version.tensors[name] for name in weights.optimizer.parameters}
-        if _queued(own):
+        if queued(own):  # where launching an operation for each would take longer than carrying it out
             scaled = weights.pool.copy(own)
             torch._foreach_mul_(list(scaled.values()), self.factor)
             return scaled
@@ -116,8 +118,10 @@ def _moved_along(
 ) -> "dict[str, Tensor]":
     import torch
 
+    from pipetrain.engine.device_queue import queued
+
     start = {name: version.tensors[name] for name in directions}
-    if _queued(start):
+    if queued(start):
         shifted = weights.pool.copy(start)
         for factor in dict.fromkeys(factors[name] for name in directions):
             names = [name for name in directions if factors[name] == factor]
@@ -127,11 +131,3 @@ def _moved_along(
     for name, direction in directions.items():
         torch.add(version.tensors[name], direction, alpha=factors[name], out=shifted[name])
     return shifted
-
-
-def _queued(tensors: "Mapping[str, Tensor]") -> bool:
-    """True if launching an operation for each of them would take longer than carrying it out."""
-    from pipetrain.engine.device_queue import queues
-
-    first = next(iter(tensors.values()), None)
-    return first is not None and queues(first.device)

@@ -77,7 +77,7 @@ def test_set_that_is_let_go_of_late_does_not_exceed_what_is_allowed(monkeypatch)
             sets.clear()
 
     monkeypatch.setattr(storage_meter.time, "sleep", sleep)
-    monkeypatch.setattr(storage_meter, "queues", lambda _device: True)
+    monkeypatch.setattr(storage_meter, "queued", lambda _tensors: True)
     meter.watch(second := {"w": torch.zeros(10)})
     assert second["w"].numel() == 10
     assert (meter.versions_max, len(naps)) == (1, 20)
