@@ -15,7 +15,6 @@ from pipetrain.engine.models.stateful_layer import stateful_layers
 from pipetrain.engine.seeding import keys_after, may_draw, python_draws
 from pipetrain.engine.stage import cudnn_rnn
 from pipetrain.engine.stage.recurrent_state import RecurrentState
-from pipetrain.engine.stage.split_backward import ANCHOR
 from pipetrain.engine.tensors import Tensors
 
 _PLAIN = ComputeOptions()
@@ -237,7 +236,7 @@ class NonLeafInputs(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: Any, _anchor: Tensor, gradients: list[Tensor | None], *tensors: Tensor) -> Tensors:
+    def forward(ctx: Any, gradients: list[Tensor | None], *tensors: Tensor) -> Tensors:
         ctx.set_materialize_grads(False)
         ctx.gradients = gradients
         return tuple([tensor.data for tensor in tensors])
@@ -246,7 +245,7 @@ class NonLeafInputs(torch.autograd.Function):
     @override
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.gradients[:] = gradients
-        return None, None, *[None] * len(gradients)
+        return None, *[None] * len(gradients)
 
 
 _record = super(torch.autograd.Function, NonLeafInputs).apply
@@ -255,8 +254,9 @@ _record = super(torch.autograd.Function, NonLeafInputs).apply
 
 def non_leaf_inputs(inputs: Tensors, differentiable: Sequence[Tensor]) -> tuple[Tensors, list[Tensor | None]]:
     """The inputs for autograd, and the list for gradients of the differentiable ones: all floating ones, or none."""
-    if not differentiable:
+    leaves = [tensor.detach().requires_grad_() for tensor in differentiable]
+    if not leaves:
         return inputs, []
-    gradients: list[Tensor | None] = [None] * len(differentiable)
-    arrived = iter(_record(*ANCHOR, gradients, *differentiable))
-    return tuple(next(arrived) if tensor.is_floating_point() else tensor for tensor in inputs), gradients
+    gradients: list[Tensor | None] = [None] * len(leaves)
+    through = iter(_record(gradients, *leaves))
+    return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in inputs), gradients

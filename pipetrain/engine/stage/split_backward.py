@@ -86,7 +86,7 @@ def split_call(layer: Callable[..., Tensor], given: Sequence[Any], put_aside: Pu
         return output
     call = _Call(get_gradient_edge(output), cut, [each for each in cut if requires_grad(each)], put_aside)
     shared = [output.detach()]  # so that changes in place are seen where the layer's own graph has saved it
-    found: Tensor = _Splitting.apply(call, shared, *(before or ANCHOR))
+    found: Tensor = _Splitting.apply(call, shared, *(before or _ANCHOR))
     return found
 
 
@@ -123,7 +123,7 @@ class _Splitting(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError(_TWICE)
         if gradient is None:
-            return None, None, *(None for _ in call.inputs or ANCHOR)
+            return None, None, *(None for _ in call.inputs or _ANCHOR)
         call.put_aside.add(call, gradient)
         if not call.inputs:
             return None, None, None
@@ -134,5 +134,5 @@ _TWICE = (
     "the backward of a layer that splits is itself differentiated, by a layer that was not in the first forward; set "
     "splits_backward = False on that layer"
 )
-ANCHOR = (torch.zeros((), requires_grad=True),)
-"""Input that has autograd call a function without differentiable inputs; gets no gradient."""
+_ANCHOR = (torch.zeros((), requires_grad=True),)
+"""Input that has autograd call a layer without differentiable inputs."""
