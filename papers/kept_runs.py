@@ -23,7 +23,7 @@ ENDED = ("completed", "diverged")
 Row = Mapping[str, str]
 """A run, by the columns of `runs.csv`."""
 _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
-_NOT_LEARNED = {"perplexity", *MEASUREMENTS} - {"steps", "first_loss", "loss_steps", "message_bytes", "message_share"}
+_NOT_LEARNED = {"perplexity", *MEASUREMENTS} - {"steps", "loss_steps", "message_bytes", "message_share"}
 """Numbers of a run that its loss tells as well, or its settings, or that are of time and memory."""
 _DIGITS = 9
 """Those that tell any two float32 apart."""
@@ -34,15 +34,17 @@ _NAME, _STATUS, _BEST = "name", "status", "best_"
 def row_of(name: str, run: ComparedRun, *, whole: bool = True) -> Mapping[str, Any]:
     """A row of `runs.csv`: the group's name, settings that identify the run, how it ended, and its numbers.
 
-    If not `whole`, the numbers are those of what was learned, and of messages.
+    If not `whole`, the settings alone identify it, and the numbers are those of what was learned, and of messages.
     """
     settings = {setting: run.settings.get(setting) for setting in (*_SETTINGS, *_formats_of(run))}
     if whole:
-        numbers: Mapping[str, float | None] = run.values
-    else:
-        every = {**run.final, **run.numbers}
-        numbers = {name: _short(value, _DIGITS) for name, value in every.items() if name not in _NOT_LEARNED}
-    return {_NAME: name, **settings, _STATUS: run.status, **numbers}
+        return {_NAME: name, **settings, _STATUS: run.status, **run.values}
+    numbers = {
+        column: _short(value, _DIGITS)
+        for column, value in {**run.final, **run.numbers}.items()
+        if column not in _NOT_LEARNED
+    }
+    return {**settings, _STATUS: run.status, **numbers}
 
 
 def _formats_of(run: ComparedRun) -> list[str]:
@@ -120,7 +122,6 @@ def _run(row: Row, more: Mapping[str, Any], axes: Sequence[Sequence[Sequence[flo
         final=final,
         best=best,
         numbers={name: value for name, value in values.items() if name not in final and not name.startswith(_BEST)},
-        started_at=more.get("started_at", ""),
         staleness=more.get("forward_staleness", ()),
         curves={name: _curve(axes[axis], values) for name, (axis, values) in more.get("curves", {}).items()},
     )
@@ -160,7 +161,6 @@ def _curves_text(runs: Iterable[ComparedRun]) -> str:
         known = {
             "path": str(run.path),
             "reason": run.reason,
-            "started_at": run.started_at,
             "forward_staleness": list(run.staleness),
             "curves": curves,
         }

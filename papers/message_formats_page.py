@@ -266,10 +266,11 @@ _CLAIMED = (
 )
 _LOSSES = "Final losses, mean and standard deviation over seeds:"
 _ABOUT = (
-    "The recipe is that of [slowdown.md](slowdown.md): linear warm-up, cosine decay to a tenth, gradients clipped at 1 "
-    "in each stage, weight decay 0.1. The learning rate is the best of the synchronous run in two stages with plain "
-    "messages, of rates about three times apart with seed 0: 0.03 for AdamW, 0.06 for Muon. All formats and methods "
-    "have the same rate; one tuned for each may be better. The reported seeds are 1 to 5.",
+    "The recipe is that of [slowdown.md](slowdown.md): linear warm-up, cosine decay to a tenth, weight decay 0.1, and "
+    "gradients clipped at a norm of 1: of all stages under `gpipe`, of each stage under asynchronous methods. The "
+    "learning rate is the best of the synchronous run in two stages with plain messages, of rates about three times "
+    "apart with seed 0: 0.03 for AdamW, 0.06 for Muon. All formats and methods have the same rate; one tuned for each "
+    "may be better. The reported seeds are 1 to 5.",
     "A minibatch has one microbatch, and D of them under `pipedream_2bw`, whose stages read weights one update old. "
     "`delayed, Muon` trains with weights that are one update old in all stages. Formats have their default options: "
     "groups of 64 values rounded to nearest, a tenth of the values for `topk`, with error feedback for gradients. "
