@@ -1,6 +1,7 @@
 """The runs that are kept of a sweep."""
 
 import math
+from dataclasses import replace
 
 from support.stored_runs import write_run
 
@@ -14,6 +15,8 @@ def test_groups_are_read_as_they_were_written(tmp_path):
         write_run(tmp_path / f"a{seed}", "method=gpipe", f"seed={seed}", top1=80.0 + seed)
     write_run(tmp_path / "b", "method=lwp", status="failed", final={"top1": None})
     compared = ranked(collect([tmp_path], {}), None)
+    groups = [replace(group, runs=[replace(run, started_at="") for run in group.runs]) for group in compared.groups]
+    compared = compared._replace(groups=groups)
     (tmp_path / "kept").mkdir()
     write_runs(tmp_path / "kept", compared.groups)
     read = read_groups(tmp_path / "kept")
