@@ -143,7 +143,7 @@ def _parts(found: Measured) -> Iterator[str]:
         yield _CLAIMED
         yield "\n".join(markdown_table(("claim", "", *_cases(found.activations)), _claim_rows(found)))
         yield _LOSSES
-        yield "\n".join(markdown_table(("", "", PLAIN, *_ACTIVATIONS.values()), _activation_rows(found)))
+        yield "\n".join(markdown_table(("", PLAIN, *_ACTIVATIONS.values()), _activation_rows(found)))
     yield "## How it was measured"
     yield "\n\n".join(_ABOUT)
 
@@ -225,9 +225,10 @@ def _activation_rows(found: Measured) -> Iterator[Sequence[str]]:
     for each in found.activations:
         for stages in _depths(each):
             lines = [each.lines.get(form) for form in (PLAIN, *_ACTIVATIONS)]
-            yield each.name, f"D = {stages}", *(line.final_loss(stages) if line else "" for line in lines)
-        sent = ["" if form not in each.shares else f"{_of_activations(each.shares[form]):.0%}" for form in _ACTIVATIONS]
-        yield each.name, "bytes of plain activations", "100%", *sent
+            yield f"{each.name}, D = {stages}", *(line.final_loss(stages) if line else "" for line in lines)
+    shares = found.activations[0].shares
+    sent = [f"{_of_activations(shares[form]):.0%}" if form in shares else "" for form in _ACTIVATIONS]
+    yield "bytes of activations", "100%", *sent
 
 
 def _of_activations(share: float) -> float:
@@ -275,7 +276,7 @@ _ABOUT = (
     "`delayed, Muon` trains with weights that are one update old in all stages. Formats have their default options: "
     "groups of 64 values rounded to nearest, a tenth of the values for `topk`, with error feedback for gradients. "
     "TAH-Quant has tiles of 32, as the network is narrow. Evaluations use plain messages.",
-    "`make messages` runs all of it in about 1.5 hours on two cores, if `papers reproduce` runs two presets side by "
-    "side, and continues where it was interrupted. `python -m papers pages messages` writes this page from the stored "
+    "`make messages` runs all of it, and continues where it was interrupted: two hours, with two or three presets side "
+    "by side on two cores that other work shared. `python -m papers pages messages` writes this page from the stored "
     "results.",
 )
