@@ -64,7 +64,7 @@ def panels(found: Measured, column: str) -> list[Panel]:
             return None
         cost = each.cost(form, stages)
         title = f"{each.name}, {form}, D = {stages}: {ratio_cell(over)}"
-        if form != PLAIN and cost:
+        if column == LOSS and form != PLAIN and cost:
             title += f"; final loss over that of plain messages {ratio_cell(cost)}"
         near = column == LOSS and form != PLAIN and cost is not None and reading_of(cost) is Reading.SUPPORTED
         return Cell(over.middle, title, framed=near)
