@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from papers.kept_runs import ENDED, RUNS, Row, ended_runs, row_of
-from papers.results import MADE, TARGETS, kept_run, made_by, made_of, made_with, steps_to_loss, with_steps
+from papers.kept_runs import ENDED, RUNS, Row, row_of
+from papers.results import MADE, TARGETS, kept_run, made_by, made_of, made_with, rows_made_by, steps_to_loss, with_steps
 from papers.targets import ReproductionTarget, SweepRound
 from pipetrain.engine.files import strict_json
 from pipetrain.reporting.sweep.compared_run import ComparedRun
@@ -71,7 +71,7 @@ def compared_runs(target: ReproductionTarget, results: Path) -> Iterator[tuple[S
     for each in target.rounds:
         if each.compares:
             kept = results / each.name
-            yield each, ended_runs([kept / RUNS]) if made_by(each.words(Path("DIR")), kept) else []
+            yield each, rows_made_by(each.words(Path("DIR")), kept)
 
 
 def _given(this: SweepRound, run: ComparedRun) -> Mapping[str, Any]:

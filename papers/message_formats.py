@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from papers.kept_runs import RUNS, Row, ended_runs
+from papers.kept_runs import Row
 from papers.lines import LOSS, STAGES, Line, depths_of
-from papers.results import made_by
+from papers.results import rows_made_by
 from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.reporting.seed_statistics import Interval, Values
 
@@ -65,7 +65,7 @@ class Pipelines:
 
 
 class Measured(NamedTuple):
-    """What is stored.
+    """The measurements of a scale.
 
     Attributes:
         scale: of the runs.
@@ -86,38 +86,58 @@ class Measured(NamedTuple):
         """The numbers of stages, ascending."""
         return depths_of([line for each in self.every for line in each.lines.values()])
 
+    @property
+    def synchronous(self) -> Pipelines | None:
+        """GPipe with AdamW, whose costs those of other methods are compared with."""
+        return next((each for each in self.every if each.name == SYNCHRONOUS), None)
+
+    def share(self, form: str) -> float | None:
+        """Bytes of a format over those of plain messages, as a mean over the methods; None if not measured."""
+        shares = [each.shares[form] for each in self.every if form in each.shares]
+        return statistics.fmean(shares) if shares else None
+
 
 def measured(results: Path) -> Measured:
-    """What is stored of the full scale, or else of the small one."""
+    """The stored measurements: of the full scale if there are any, else of the small one."""
     for scale in (FULL, SMALL):
         rows = {preset: _rows(results, preset, scale) for preset in ("adamw", "muon", "activations")}
         if any(rows.values()):
-            every = [_pipelines(rows[preset], method, name) for (preset, method), name in METHODS.items()]
-            claims = dict.fromkeys(row["method"] for row in rows["activations"])
+            runs = {preset: _by_format(each) for preset, each in rows.items()}
+            every = [_pipelines(runs[preset], method, name) for (preset, method), name in METHODS.items()]
+            activations = [_pipelines(runs["activations"], method, method) for method in runs["activations"]]
             table = [*rows["adamw"], *rows["muon"]]
             sent = {int(row[STAGES]): _plain_bytes(row) for row in table if row.get("message_share")}
-            activations = [_pipelines(rows["activations"], method, method) for method in claims]
             return Measured(scale, [each for each in every if each.lines], sent, len(table), activations)
     return Measured(SMALL, [], {}, 0, [])
 
 
 def _rows(results: Path, preset: str, scale: str) -> list[Row]:
     target = ReproductionTarget(f"{NAME}/{preset}", scale)
-    kept = target.results(results)
-    return ended_runs([kept / RUNS]) if made_by(target.words(Path("DIR")), kept) else []
+    return rows_made_by(target.words(Path("DIR")), target.results(results))
 
 
-def _pipelines(rows: Sequence[Row], method: str, name: str) -> Pipelines:
+_Runs = Mapping[str, Mapping[str, Sequence[Row]]]
+"""Method -> format -> runs of a preset."""
+
+
+def _by_format(rows: Sequence[Row]) -> _Runs:
     found: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         found[row["method"]][_format_of(row)].append(row)
-    lines = {method: {form: Line.of(form, own) for form, own in each.items()} for method, each in found.items()}
-    shares = {
-        form: statistics.fmean(sent)
-        for form, own in found[method].items()
-        if (sent := [float(row["message_share"]) for row in own if row.get("message_share")])
+    return found
+
+
+def _pipelines(runs: _Runs, method: str, name: str) -> Pipelines:
+    own, plain = runs.get(method, {}), runs.get(SYNCHRONOUS, {}).get(PLAIN)
+    sent = {
+        form: [float(row["message_share"]) for row in each if row.get("message_share")] for form, each in own.items()
     }
-    return Pipelines(name, lines.get(method, {}), lines.get(SYNCHRONOUS, {}).get(PLAIN), shares)
+    return Pipelines(
+        name,
+        lines={form: Line.of(form, each) for form, each in own.items()},
+        synchronous=Line.of(PLAIN, plain) if plain else None,
+        shares={form: statistics.fmean(each) for form, each in sent.items() if each},
+    )
 
 
 def _format_of(row: Row) -> str:

@@ -1,7 +1,6 @@
 """The page of formats of messages: what each costs under each method, and claims of papers on activations."""
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from papers.lines import LOSS, depths_of
 from papers.message_formats import FORMATS, METHODS, NAME, PLAIN, SYNCHRONOUS, Measured, Pipelines, measured
 from papers.results import STEPS_TO_LOSS
 from papers.slowdown import EARLY, compared
-from pipetrain.reporting.seed_statistics import Interval
+from pipetrain.reporting.seed_statistics import Interval, verdict
 from pipetrain.reporting.sweep.slowdown import ratio_cell
 from pipetrain.runner.terminal.text_table import counted, csv_table, markdown_table, size_of
 from pipetrain.runner.tracking.files import write_whole
@@ -31,14 +30,15 @@ _ACTIVATIONS = {
     "aq bits=2": "AQ-SGD, 2 bits",
 }
 """Format of activations -> its name in the table of claims."""
+_LESS = math.nextafter(1.0, 0.0)
 _CLAIMS = (
-    ("AQ-SGD: activations in 2 to 4 bits do not cost quality", ("aq", "aq bits=2"), (PLAIN, PLAIN)),
-    ("AQ-SGD: changes can have fewer bits than values: less loss than integers of as many bits", ("aq", "aq bits=2"),
-     ("int4", "int4 bits=2")),
-    ("TAH-Quant: activations in 3 to 4 bits do not compromise convergence", ("tah",), (PLAIN,)),
-    ("TAH-Quant: trains as well as AQ-SGD", ("tah",), ("aq",)),
+    ("AQ-SGD: activations in 2 to 4 bits do not cost quality", (("aq", PLAIN), ("aq bits=2", PLAIN)), NEAR),
+    ("AQ-SGD: changes can have fewer bits than values: less loss than integers of as many bits",
+     (("aq", "int4"), ("aq bits=2", "int4 bits=2")), _LESS),
+    ("TAH-Quant: activations in 3 to 4 bits do not compromise convergence", (("tah", PLAIN),), NEAR),
+    ("TAH-Quant: trains as well as AQ-SGD", (("tah", "aq"),), NEAR),
 )  # fmt: skip
-"""What a paper says, the formats that it is about, and what each of them is compared with."""
+"""Claims of the papers, the pairs of formats that they compare, and the largest ratio of losses that supports them."""
 _MADE = "<!-- made by `python -m papers pages messages`; edits are lost -->"
 
 
@@ -94,7 +94,7 @@ def table_rows(found: Measured) -> Iterator[Mapping[str, object]]:
                     "loss": line.final_loss(stages),
                     "over plain": ratio_cell(cost) if form != PLAIN else "",
                     "match": reading_of(cost).value if cost and form != PLAIN else "",
-                    "than gpipe's": _against(each, found.every, form, stages),
+                    "than gpipe's": _against(each, found.synchronous, form, stages),
                     "over synchronous": ratio_cell(each.to_synchronous(LOSS, form, stages)),
                 }
                 for column, share in STEPS_TO_LOSS.items():
@@ -105,9 +105,8 @@ def table_rows(found: Measured) -> Iterator[Mapping[str, object]]:
                 yield {**row, "bytes of a step": round(share * found.step_bytes.get(stages, math.nan))}
 
 
-def _against(each: Pipelines, every: Sequence[Pipelines], form: str, stages: int) -> str:
-    """What the interval says of a format's cost against its cost under GPipe; empty for GPipe and plain messages."""
-    control = next((other for other in every if other.name == SYNCHRONOUS), None)
+def _against(each: Pipelines, control: Pipelines | None, form: str, stages: int) -> str:
+    """Verdict on a format's cost against that under GPipe, the control; empty for GPipe itself and plain messages."""
     if control is None or each is control or form == PLAIN:
         return ""
     return compared(each.costs(form, stages), control.costs(form, stages))
@@ -155,11 +154,10 @@ def _sentences(found: Measured) -> Iterator[str]:
     for form in FORMATS[1:]:
         costs = [cost for each, stages in cases if (cost := each.cost(form, stages))]
         counts = Counter(reading_of(cost) for cost in costs)
-        shares = [each.shares[form] for each in found.every if form in each.shares]
-        if costs and shares:
+        if costs and (share := found.share(form)):
             said = [f"{_SAID[reading]} in {counts[reading]}" for reading in Reading if counts[reading]]
-            yield f"`{form}`, {statistics.fmean(shares):.0%} of the bytes: {', '.join(said)} of {len(costs)} pipelines."
-        against.update(filter(None, (_against(each, found.every, form, stages) for each, stages in cases)))
+            yield f"`{form}`, {share:.0%} of the bytes: {', '.join(said)} of {len(costs)} pipelines."
+        against.update(filter(None, (_against(each, found.synchronous, form, stages) for each, stages in cases)))
     if against:
         listed = [f"{word} in {against[word]}" for word in ("less", "same", "more", "undecided") if against[word]]
         of = counted(against.total(), "comparison", "comparisons")
@@ -182,9 +180,9 @@ def _cost_cell(each: Pipelines, form: str, stages: int) -> str:
 
 
 def _byte_rows(found: Measured) -> Iterator[Sequence[str]]:
-    mean = {form: [each.shares[form] for each in found.every if form in each.shares] for form in FORMATS[1:]}
+    shares = [found.share(form) for form in FORMATS[1:]]
     for stages, plain in sorted(found.step_bytes.items()):
-        sent = [size_of(plain * statistics.fmean(shares)) if shares else "" for shares in mean.values()]
+        sent = [size_of(plain * share) if share else "" for share in shares]
         yield f"bytes of a step, D = {stages}", size_of(plain), *sent
 
 
@@ -197,13 +195,12 @@ def _depths(each: Pipelines) -> list[int]:
 
 
 def _claim_rows(found: Measured) -> Iterator[Sequence[str]]:
-    """A row for each claim: the verdict of synchronous runs, and the readings of each pipeline."""
-    for text, forms, others in _CLAIMS:
-        pairs, better = list(zip(forms, others, strict=True)), PLAIN not in others and "tah" not in forms
+    """A row for each claim: the verdict of the synchronous runs, then the answer of each pipeline."""
+    for text, pairs, limit in _CLAIMS:
         cells, answers = [], list[bool | None]()
         for each in found.activations:
             for stages in _depths(each):
-                holds = [_holds(each.cost(form, stages, other), better=better) for form, other in pairs]
+                holds = [_holds(each.cost(form, stages, other), limit) for form, other in pairs]
                 cells.append(", ".join(_ANSWERS[answer] for answer in holds))
                 answers += holds if each.name == SYNCHRONOUS else []
         yield text, seen(answers.count(True), answers.count(False), len(answers), found.scale), *cells
@@ -212,13 +209,9 @@ def _claim_rows(found: Measured) -> Iterator[Sequence[str]]:
 _ANSWERS = {True: "yes", False: "no", None: "undecided"}
 
 
-def _holds(cost: Interval | None, *, better: bool) -> bool | None:
-    """Whether a loss is less than another, or else at most 5 % above it; None if that is undecided or not measured."""
-    if cost is None:
-        return None
-    if better:
-        return True if cost.high < 1.0 else False if cost.low > 1.0 else None
-    return {Reading.SUPPORTED: True, Reading.REFUTED: False, Reading.UNDECIDED: None}[reading_of(cost)]
+def _holds(cost: Interval | None, limit: float) -> bool | None:
+    """True if the ratio of losses is at most the limit, False if it is above; None if undecided or not measured."""
+    return None if cost is None else verdict(cost, high=limit).holds
 
 
 def _activation_rows(found: Measured) -> Iterator[Sequence[str]]:

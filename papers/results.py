@@ -288,6 +288,11 @@ def made_of(folder: Path) -> Mapping[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
+def rows_made_by(words: Sequence[str], folder: Path) -> list[Row]:
+    """The runs that are kept in a folder and ended, if this command made them; none if it did not."""
+    return ended_runs([folder / RUNS]) if made_by(words, folder) else []
+
+
 def made_by(words: Sequence[str], folder: Path) -> bool:
     """True if what is kept in a folder is from this command, and so from the settings of today."""
     return words_of(made_of(folder).get("command", "")) == list(words)

@@ -7,9 +7,8 @@ from pathlib import Path
 from papers import heat_map, svg
 from papers.compared import compared_runs
 from papers.heat_map import Cell, Panel
-from papers.kept_runs import RUNS, ended_runs
 from papers.lines import LOSS, STAGES, Line, depths_of
-from papers.results import STEPS_TO_LOSS, made_by
+from papers.results import STEPS_TO_LOSS, rows_made_by
 from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.reporting.seed_statistics import Interval, Values, ratio, verdict
 from pipetrain.reporting.sweep.slowdown import ratio_cell
@@ -85,7 +84,7 @@ def line_of(
     if tuned:
         rows = [row for _, each in compared_runs(target, kept) for row in each]
     else:
-        rows = ended_runs([kept / RUNS] if made_by(target.words(Path("DIR")), kept) else [])
+        rows = rows_made_by(target.words(Path("DIR")), kept)
     own = [row for row in rows if row["method"] == method]
     if own and not any(row[STAGES] == one for row in own):
         own += [row for row in rows if row[STAGES] == one]
