@@ -10,13 +10,12 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from two_machines import Machine, two_machines
+from two_machines import Machine, torchrun, two_machines
 
 FORMATS = ("plain", "bf16", "int8", "int4")
 LINKS = {"80mbit": "80 Mbit/s", "100gbit": "no limit"}
@@ -29,21 +28,12 @@ RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "slow_link.
 
 
 def samples_per_second(machines: Sequence[Machine], form: str, steps: int) -> float:
-    """Of a run with a stage on each machine, without the steps that fill the pipeline."""
+    """Throughput of a run with one stage on each machine, without the steps that fill the pipeline."""
     formats = [f"messages.{direction}={form}" for direction in ("activations", "gradients")]
     with tempfile.TemporaryDirectory() as folder:
         words = [*WORDS, f"train.max_steps={steps}", *formats, f"hydra.run.dir={folder}/run"]
-        launchers = [
-            subprocess.Popen(
-                machine.command(
-                    sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={rank}",
-                    "--nproc-per-node=1", f"--master-addr={machines[0].address}", "--master-port=29500",
-                    "-m", "pipetrain", "run", *words,
-                ),
-                stdout=subprocess.DEVNULL,
-            )
-            for rank, machine in enumerate(machines)
-        ]  # fmt: skip
+        commands = torchrun(machines, *words)
+        launchers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
         if any([launcher.wait() for launcher in launchers]):
             raise SystemExit(f"{form}: the run failed")
         return float(json.loads(Path(folder, "run", "summary.json").read_text())["samples_per_second"])

@@ -4,7 +4,8 @@ import contextlib
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -38,6 +39,18 @@ class Machine:
     def connect_again(self) -> None:
         """Takes the link up."""
         _must(_ip("-n", self.namespace, "link", "set", self.interface, "up"))
+
+
+def torchrun(machines: Sequence[Machine], *words: str) -> list[list[str]]:
+    """The command for each machine that starts one process of `pipetrain run` there with torchrun."""
+    return [
+        machine.command(
+            sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(machines)}", f"--node-rank={rank}",
+            "--nproc-per-node=1", f"--master-addr={machines[0].address}", "--master-port=29500",
+            "-m", "pipetrain", "run", *words,
+        )
+        for rank, machine in enumerate(machines)
+    ]  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 import contextlib
 import subprocess
-import sys
 import time
 
 import pytest
@@ -29,15 +28,10 @@ def start(both, folder, *words):
     """A launcher on each machine."""
     return [
         subprocess.Popen(
-            machine.command(
-                sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={rank}",
-                "--nproc-per-node=1", f"--master-addr={both[0].address}", "--master-port=29500",
-                "-m", "pipetrain", "run", *CHOSEN, *words, "hydra.run.dir=run",
-            ),
-            cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        for rank, machine in enumerate(both)
-    ]  # fmt: skip
+        for command in two_machines.torchrun(both, *CHOSEN, *words, "hydra.run.dir=run")
+    ]
 
 
 def test_two_machines_train_with_the_bits_of_one(tmp_path):
