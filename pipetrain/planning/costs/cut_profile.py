@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -95,13 +96,12 @@ class CutProfile:
     @property
     def entering_bytes(self) -> list[int]:
         """Bytes among them that an earlier stage counts, too: inputs that it keeps."""
-        entering = [0] * len(self.stages)
-        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        entering, stage_of = [0] * len(self.stages), self._stage_of
         for layer in {target for source, target in self.profile.edges if stage_of[source] < stage_of[target]}:
             entering[stage_of[layer]] += self.profile.layers[layer].shared_bytes
         return entering
 
-    @property
+    @cached_property
     def sent_bytes(self) -> list[int]:
         """Bytes that each stage but the last sends forward per minibatch, if messages are plain.
 
@@ -112,10 +112,10 @@ class CutProfile:
     @property
     def sources(self) -> set[int]:
         """The layers whose outputs pass a link."""
-        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        stage_of = self._stage_of
         return {source for source, target in self.profile.edges if stage_of[source] != stage_of[target]}
 
-    @property
+    @cached_property
     def link_bytes(self) -> tuple[Sequence[float], Sequence[float]]:
         """Bytes of a minibatch that each link carries forward and back, in the formats of the messages."""
         if not self.profile.encodes:
@@ -145,9 +145,14 @@ class CutProfile:
         ends = zip([0.0, *before], [*behind, 0.0], self.speeds, strict=True)
         return [(a + b) / speed for a, b, speed in ends]
 
+    @cached_property
+    def _stage_of(self) -> dict[int, int]:
+        """Layer -> its stage."""
+        return {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+
     def _over_links(self, of: Callable[[ProfiledLayer], Any]) -> list[Any]:
         """By link, the sum over the layers whose outputs pass it."""
-        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        stage_of = self._stage_of
         last_use = dict.fromkeys(stage_of, 0)
         for source, target in self.profile.edges:
             last_use[source] = max(last_use[source], stage_of[target])
@@ -195,7 +200,7 @@ class CutProfile:
     @property
     def _tied_bytes(self) -> list[tuple[list[int], int]]:
         """The stages that share trainable weights, ascending, and the bytes of these."""
-        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        stage_of = self._stage_of
         shared = self.profile.trainable.shared_weights
         tied = [(sorted({stage_of[layer] for layer in each.layers}), each.weight_bytes) for each in shared]
         return [(stages, size) for stages, size in tied if len(stages) > 1 and size]
