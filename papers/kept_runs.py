@@ -26,7 +26,7 @@ _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 _NOT_LEARNED = {"perplexity", *MEASUREMENTS} - {"steps", "loss_steps", "message_bytes", "message_share"}
 """Numbers of a run that its loss tells as well, or its settings, or that are of time and memory."""
 _DIGITS = 9
-"""Those that tell any two float32 apart."""
+"""Enough significant digits to tell any two float32 values apart."""
 _FORMAT = re.compile(rf"messages\.({'|'.join(DIRECTIONS)})\.(name|bits)")
 _NAME, _STATUS, _BEST = "name", "status", "best_"
 

@@ -156,7 +156,7 @@ def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
 
     Args:
         name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without `OF_NO_PAPER`. A
-            table or figure that no preset is named for stands for those that belong to it.
+            table or figure without a preset of its own stands for the presets that show it.
         scale: `full` or `small`.
 
     Raises:

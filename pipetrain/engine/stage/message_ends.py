@@ -1,4 +1,4 @@
-"""What the engine needs of the formats of messages, which `pipetrain.zoo.messages` implements."""
+"""The interface of message formats to the engine; `pipetrain.zoo.messages` implements it."""
 
 from collections.abc import Hashable, Mapping
 from typing import Any, Protocol

@@ -83,8 +83,8 @@ class StorageMeter:
     def read(self) -> None:
         """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive.
 
-        Freed storages are searched only until it is certain that no maximum is exceeded, first among those that were
-        looked at longest ago: of hundreds of sets nearly all are alive. On a device that queues, a maximum counts only
+        The search for freed storages begins with those checked longest ago, and ends as soon as no maximum can be
+        exceeded: of hundreds of sets nearly all are alive. On a device that queues, a maximum counts only
         after a moment, as autograd's thread of the device lets go of a graph just after the backward has returned. What
         exceeds the allowed number may be a graph in a reference cycle of the user's, or that thread may be late.
         """

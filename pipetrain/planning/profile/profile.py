@@ -75,7 +75,7 @@ def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -
 
 @dataclass(frozen=True)
 class Message:
-    """What a link carries of a minibatch for one tensor.
+    """One tensor of a minibatch, as a link carries it.
 
     Attributes:
         sent_bytes: in the format of the messages.
