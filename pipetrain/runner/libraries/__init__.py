@@ -1,0 +1,1 @@
+"""Imports of large packages, faster."""
