@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from pipetrain.engine.errors import ConfigError, check_whole
-from pipetrain.engine.files.json_reader import from_json
 from pipetrain.engine.schedules.placement import Placement
+from pipetrain.runner.tracking.json_reader import from_json
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any, Self
 from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.files import strict_json
-from pipetrain.engine.files.json_reader import from_json
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.playback import MessageTimes, Slice, play
 from pipetrain.engine.program.steady_state import between_updates, peak_in_flight
@@ -21,6 +20,7 @@ from pipetrain.reporting.timeline.panels import Box, Message, Panel, boxes, by_p
 from pipetrain.runner.config.phases import PhaseSettings
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.terminal.text_table import text_table
+from pipetrain.runner.tracking.json_reader import from_json
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
 from pipetrain.runner.tracking.trace_writer import INTERVALS

@@ -14,7 +14,6 @@ from typing import Self
 from typing_extensions import override
 
 from pipetrain.engine.errors import ConfigError, is_whole
-from pipetrain.engine.files.json_reader import from_json
 from pipetrain.runner.launch import process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.runner.launch.heartbeat import (
@@ -26,6 +25,7 @@ from pipetrain.runner.launch.heartbeat import (
 )
 from pipetrain.runner.launch.monitor import Monitor
 from pipetrain.runner.launch.stores import Board, SignedStore, json_value
+from pipetrain.runner.tracking.json_reader import from_json
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
 _POLL_SECONDS = 0.05
