@@ -1,12 +1,12 @@
 """A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from pipetrain.engine.device_queue import together
 from pipetrain.engine.errors import ConfigError
@@ -309,20 +309,3 @@ def common_rate(optimizer: Optimizer) -> Any:
 def _lr_scale(settings: Settings) -> float:
     """Factor on the learning rate of a parameter group."""
     return float(settings.get("lr_scale", 1.0))
-
-
-_DEVICES: dict[type[Optimizer], tuple[str, ...]] = {
-    SGD: ("cpu", "cuda"),
-    Adam: ("cpu", "cuda"),
-    AdamW: ("cpu", "cuda"),
-    Adagrad: ("cpu",),  # torch 2.11 refuses it on CUDA
-}
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-def can_be_fused(optimizer: Optimizer, parameters: Iterable[Tensor]) -> bool:
-    """True if the optimizer may be rebuilt with `fused=True`: torch supports it and the user chose no other form."""
-    settings, devices = optimizer.defaults, _DEVICES.get(type(optimizer), ())
-    chosen = any(settings.get(form) is not None for form in ("fused", "foreach"))
-    other = any(settings.get(form) for form in ("capturable", "differentiable"))
-    return not (chosen or other) and all(p.device.type in devices and p.dtype in _DTYPES for p in parameters)

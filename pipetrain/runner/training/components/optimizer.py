@@ -2,19 +2,19 @@
 
 import fnmatch
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
+from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from pipetrain.engine.errors import ConfigError, as_configured
 from pipetrain.engine.models.chain import LayerChain, trainable_weights
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
-from pipetrain.engine.optim.stage_optimizer import can_be_fused, common_rate, keep_proportions
+from pipetrain.engine.optim.stage_optimizer import common_rate, keep_proportions
 from pipetrain.runner.config.optimizer import CONDITIONS, OptimizerSettings, ParameterGroup
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.config.suggestions import did_you_mean
@@ -23,6 +23,13 @@ from pipetrain.runner.training.timetable import Timetable
 
 _OF_ALL = ("lr", "fused", "foreach", "capturable", "differentiable")
 """Options of torch's parameter groups that are the same for all."""
+_FUSED_ON: dict[type[Optimizer], tuple[str, ...]] = {
+    SGD: ("cpu", "cuda"),
+    Adam: ("cpu", "cuda"),
+    AdamW: ("cpu", "cuda"),
+    Adagrad: ("cpu",),  # torch 2.11 refuses it on CUDA
+}
+_FUSED_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def build_optimizers(settings: Settings, timetable: Timetable, num_stages: int) -> OptimizerFactory:
@@ -91,6 +98,14 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **
     rate = _rate_made_with(settings, made)
     keep_proportions(made, rate)
     return made
+
+
+def can_be_fused(optimizer: Optimizer, parameters: Iterable[Tensor]) -> bool:
+    """True if the optimizer may be rebuilt with `fused=True`: torch supports it and the user chose no other form."""
+    settings, devices = optimizer.defaults, _FUSED_ON.get(type(optimizer), ())
+    chosen = any(settings.get(form) is not None for form in ("fused", "foreach"))
+    other = any(settings.get(form) for form in ("capturable", "differentiable"))
+    return not (chosen or other) and all(p.device.type in devices and p.dtype in _FUSED_TYPES for p in parameters)
 
 
 def _rate_made_with(settings: OptimizerSettings, optimizer: Optimizer) -> Any:

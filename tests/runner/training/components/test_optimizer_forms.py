@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.optim import Optimizer
+from torch.optim import Adam, NAdam, Optimizer, RMSprop
 
 from pipetrain.engine.optim.stage_optimizer import StageOptimizer
 from pipetrain.runner.config.instantiate import GivenObject, Target
 from pipetrain.runner.config.optimizer import OptimizerSettings
-from pipetrain.runner.training.components.optimizer import build_torch_optimizer
+from pipetrain.runner.training.components.optimizer import build_torch_optimizer, can_be_fused
 
 
 def parameters():
@@ -47,6 +47,16 @@ def test_form_that_the_user_chose_stays(chosen):
     optimizer = configured("torch.optim.SGD", parameters(), **chosen)
     assert {name: optimizer.defaults[name] for name in chosen} == chosen
     assert not optimizer.defaults["fused"]
+
+
+def test_only_devices_and_types_that_torch_fuses_are_fused():
+    def fused(kind, **how):
+        return can_be_fused(kind([torch.zeros(1)]), [torch.zeros(1, **how)])
+
+    assert fused(Adam, dtype=torch.float64)
+    assert not fused(Adam, dtype=torch.complex64)
+    assert not fused(Adam, device="meta")
+    assert not any(map(fused, (NAdam, RMSprop)))
 
 
 def in_groups(*, lr=0.05, default=None):
