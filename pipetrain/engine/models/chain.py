@@ -1,13 +1,11 @@
 """A model as a chain of layers, the unit that a partition places."""
 
-import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -205,25 +203,3 @@ def _check(chain: LayerChain) -> None:
             lost.pop(id(tensor), None)
     if lost:
         raise ConfigError(f"model: {', '.join(list(lost.values())[:3])} of {model} is in none of its layers")
-
-
-def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.device) -> LayerChain:
-    """A copy of the chain in evaluation mode that computes with other tensors; the chain itself stays as it is.
-
-    The tensors of `state`, named as in `chain.module.state_dict()`, become the copy's own where they are on the device
-    already, so that none is held twice; all names of a tied tensor have the same. What it lacks is the chain's.
-    """
-    copies: dict[int, Tensor] = {}
-    made: dict[int, Tensor] = {}
-    for name, tensor in chain.module.state_dict(keep_vars=True).items():
-        if (value := state.get(name)) is not None:
-            own = value.to(device).detach()
-            if isinstance(tensor, nn.Parameter):
-                own = nn.Parameter(own, requires_grad=tensor.requires_grad)  # as torch may take other kernels without
-            copies[id(tensor)] = made.setdefault(id(value), own)
-    whole = copy.deepcopy(chain, dict(copies))  # deepcopy takes what it finds in its second argument for the copy
-    with sharing_buffers(whole.module, *whole.layers):
-        whole.module.to(device).eval()
-    for layer in whole.layers:
-        layer.eval()
-    return whole

@@ -1,12 +1,13 @@
 """The whole model in one process: loaded from a checkpoint, and the metrics that need it, such as BLEU."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipetrain.data.decoding import DecodingOptions, MetricValue
 from pipetrain.data.interface import DataSet
@@ -15,7 +16,7 @@ from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.admission_gate import BrokenOffError
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.losses import without_exchanges
-from pipetrain.engine.models.chain import LayerChain, assemble, sharing_buffers
+from pipetrain.engine.models.chain import LayerChain, sharing_buffers
 from pipetrain.engine.seeding import key
 from pipetrain.runner.config.schema import EvalConfig
 from pipetrain.runner.config.settings import Settings
@@ -48,6 +49,28 @@ def load_whole_model(settings: Settings, dataset: Any, folder: Path, *, raw: boo
     for layer in chain.layers:
         layer.eval()
     return chain
+
+
+def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.device) -> LayerChain:
+    """A copy of the chain in evaluation mode that computes with other tensors; the chain itself stays as it is.
+
+    The tensors of `state`, named as in `chain.module.state_dict()`, become the copy's own where they are on the device
+    already, so that none is held twice; all names of a tied tensor have the same. What it lacks is the chain's.
+    """
+    copies: dict[int, Tensor] = {}
+    made: dict[int, Tensor] = {}
+    for name, tensor in chain.module.state_dict(keep_vars=True).items():
+        if (value := state.get(name)) is not None:
+            own = value.to(device).detach()
+            if isinstance(tensor, nn.Parameter):
+                own = nn.Parameter(own, requires_grad=tensor.requires_grad)  # as torch may take other kernels without
+            copies[id(tensor)] = made.setdefault(id(value), own)
+    whole = copy.deepcopy(chain, dict(copies))  # deepcopy takes what it finds in its second argument for the copy
+    with sharing_buffers(whole.module, *whole.layers):
+        whole.module.to(device).eval()
+    for layer in whole.layers:
+        layer.eval()
+    return whole
 
 
 def check_data_of_run(folder: Path, loader: Loader, overrides: Sequence[Override]) -> None:
