@@ -1,8 +1,8 @@
-"""Files and folders of the cache."""
+"""The folder of compiled code."""
 
 import pytest
 
-from pipetrain.engine.files.cache import private_folder
+from pipetrain.runner.training.components.arithmetic import private_folder
 
 
 def test_private_folder_is_closed_to_others_even_if_it_was_open(tmp_path, monkeypatch):
