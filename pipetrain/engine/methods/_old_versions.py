@@ -25,10 +25,6 @@ class ReadsOldVersion(Method):
     def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         return forward
 
-    @override
-    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
-        return forward
-
 
 def check_one_or_each(setting: str, values: Sequence[float], what: str, num_stages: int) -> None:
     """Checks that there is one value for all stages, or one for each.
