@@ -65,14 +65,14 @@ def all_gather_json(value: Any, group: dist.ProcessGroup | None = None) -> list[
 
 
 @lost_stage_on_error()
-def broadcast_json(value: Any, source: int = 0) -> Any:
-    """The value of the process `source`, in each process of the run."""
+def broadcast_json(value: Any) -> Any:
+    """The value of the first process, in each process of the run."""
     sent = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     size = torch.tensor([len(sent)])
-    dist.broadcast(size, source)
-    if dist.get_rank() != source:
+    dist.broadcast(size, 0)
+    if dist.get_rank() > 0:
         sent = torch.empty(int(size), dtype=torch.uint8)
-    dist.broadcast(sent, source)
+    dist.broadcast(sent, 0)
     return json.loads(sent.numpy().tobytes())
 
 
