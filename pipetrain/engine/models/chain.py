@@ -157,11 +157,6 @@ def sharing_buffers(*modules: nn.Module) -> Iterator[None]:
             setattr(part, other, getattr(first, name))
 
 
-def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    yield from module.parameters()
-    yield from module.buffers()
-
-
 def _names(module: nn.Module) -> dict[int, str]:
     """The first state-dict name of every tensor of `module`, by identity."""
     names: dict[int, str] = {}
@@ -197,7 +192,7 @@ def _check(chain: LayerChain) -> None:
     owned = {id(tensor): name for name, tensor in named}
     lost = dict(owned)
     for label, layer in zip(chain.labels, chain.layers, strict=True):
-        for tensor in _tensors(layer):
+        for tensor in (*layer.parameters(), *layer.buffers()):
             if id(tensor) not in owned:
                 raise ConfigError(f"model: layer {label} has a weight or buffer that {model} lacks")
             lost.pop(id(tensor), None)

@@ -224,8 +224,6 @@ DELTA_RULES: dict[type[Optimizer], DeltaRule] = {
 """Decoupled decay, of AdamW and NAdam, is no part of Δ, as in the paper."""
 
 _VARIANTS = ("amsgrad", "maximize")
-
-
 _NAMES = ", ".join(kind.__name__ for kind in DELTA_RULES)
 _WITHOUT = "method=lwp and method=pipedream need none; docs/your-own.md says how to give a class one"
 
