@@ -52,7 +52,7 @@ class AdmissionGate:
         self.before()
         return self.admits_part(minibatches)
 
-    def admits_part(self, minibatches: int = 1) -> bool:
+    def admits_part(self, minibatches: int) -> bool:
         """Same as `admits` for parts of an evaluation: `before` is not called."""
         self.begun += minibatches  # before `_held` is read: a thread that holds the gate then counts this minibatch
         if not self._held:

@@ -48,8 +48,8 @@ def planned_operations(
     operations: Sequence[Operation],
     first_stage: Sequence[Sequence[Operation]],
     policy: ReadPolicy,
-    lead: int = 0,
-    start: int = 0,
+    lead: int,
+    start: int,
 ) -> list[PlannedOperation]:
     """Operations of a stage's list, with the weights that each reads under `policy`.
 

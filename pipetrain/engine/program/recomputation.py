@@ -71,7 +71,7 @@ def steady_with_recomputation(cycle: Sequence[Operation], lead: int) -> list[Ope
     return [op.moved(-1) for op in operations[first + 1 : second + 1]]
 
 
-def sender_of(op: Operation, r: int, num_stages: int, segments: RecomputeSegments | None = None) -> int | None:
+def sender_of(op: Operation, r: int, num_stages: int, segments: RecomputeSegments | None) -> int | None:
     """The stage whose operation of the same name stage r waits for; None if it waits for none.
 
     F needs the F of the same microbatch one stage before, B its B one stage later, and R the R of the stage before if
