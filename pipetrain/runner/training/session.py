@@ -11,7 +11,6 @@ from pipetrain.data.loader import keeping_readers
 from pipetrain.engine.device_queue import queues
 from pipetrain.engine.errors import DivergedError, LostStageError
 from pipetrain.engine.executors.base import Executor
-from pipetrain.engine.executors.compilation import compile_ahead
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.executors.pipeline import build_finegrained_pipeline, build_pipeline, build_stages, connect_stages
@@ -25,6 +24,7 @@ from pipetrain.runner.tracking.trace_writer import TraceFile, assemble
 from pipetrain.runner.training.checkpoint import contents, store
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint_saver import CheckpointSaver
+from pipetrain.runner.training.compilation import compile_ahead
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.callbacks import build_callbacks
 from pipetrain.runner.training.components.learning_rate import rates_by_stage

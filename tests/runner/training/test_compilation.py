@@ -1,6 +1,7 @@
 """What a run compiles, and that it imports no compiler where it compiles nothing."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,14 +9,15 @@ from support.cli import TINY, pipetrain
 from support.compiled import compiled_job
 from support.worker_pool import on
 
-from pipetrain.engine.executors.compilation import (
+from pipetrain.data.loader import Loader
+from pipetrain.engine.executors.hooks import RunHooks
+from pipetrain.runner.training.compilation import (
     evaluate_once,
     evaluation_sizes,
     first_minibatch,
     train_once,
     training_sizes,
 )
-from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.runner.training.session import training_session
 
 
@@ -68,3 +70,22 @@ def test_run_goes_without_the_compiler(tmp_path):
     assert done.returncode == 0
     assert "pipetrain.runner.training.preflight" in done.stderr
     assert "torch._dynamo" not in done.stderr
+
+
+class Texts:
+    """Samples that their data set pads."""
+
+    def __len__(self):
+        return 4
+
+    def collate(self, pairs):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("counts", "expected"), [([1], [2, 4]), ([2], [1, 2]), ([3, 1], [1, 2, 4])])
+def test_sizes_are_those_of_all_microbatches(counts, expected):
+    phases = [SimpleNamespace(rules=SimpleNamespace(num_microbatches=count)) for count in counts]
+    assert training_sizes(Loader(range(10), batch_size=4, microbatches=max(counts)), phases) == expected
+    assert evaluation_sizes(Loader(range(9), batch_size=4)) == [1, 4]
+    padded = Loader(Texts(), batch_size=4)
+    assert training_sizes(padded, phases) == evaluation_sizes(padded) == []
