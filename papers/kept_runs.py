@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from papers.series import in_series, listed
 from pipetrain.engine.files.strict_json import number
 from pipetrain.reporting.sweep.columns import MEASUREMENTS, TIMINGS
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, Curve, Point
@@ -89,10 +90,12 @@ def read_groups(folder: Path) -> list[SweepGroup]:
         OSError, ValueError, KeyError: a file is missing or damaged.
     """
     rows, path = rows_in(folder / RUNS), folder / CURVES
-    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"axes": [], "runs": [{}] * len(rows)}
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"runs": [{}] * len(rows)}
+    axes = [[listed(column) for column in axis] for axis in content.get("axes", ())]
+    staleness = [listed(layers) for layers in content.get("staleness", ())]
     found: dict[str, list[ComparedRun]] = {}
     for row, more in zip(rows, content["runs"], strict=True):
-        found.setdefault(row[_NAME], []).append(_run(row, more, content["axes"]))
+        found.setdefault(row[_NAME], []).append(_run(row, more, axes, staleness))
     return [SweepGroup(name, runs) for name, runs in found.items()]
 
 
@@ -109,7 +112,12 @@ def untimed(run: ComparedRun) -> ComparedRun:
     )
 
 
-def _run(row: Row, more: Mapping[str, Any], axes: Sequence[Sequence[Sequence[float | None]]]) -> ComparedRun:
+def _run(
+    row: Row,
+    more: Mapping[str, Any],
+    axes: Sequence[Sequence[Sequence[float | None]]],
+    staleness: Sequence[Sequence[Any]],
+) -> ComparedRun:
     values = {name: _value(text) for name, text in row.items() if text and name not in (*_SETTINGS, _NAME, _STATUS)}
     best = {name.removeprefix(_BEST): value for name, value in values.items() if name.startswith(_BEST)}
     final = {name: values[name] for name in best if name in values}
@@ -122,7 +130,7 @@ def _run(row: Row, more: Mapping[str, Any], axes: Sequence[Sequence[Sequence[flo
         final=final,
         best=best,
         numbers={name: value for name, value in values.items() if name not in final and not name.startswith(_BEST)},
-        staleness=more.get("forward_staleness", ()),
+        staleness=staleness[more["forward_staleness"]] if "forward_staleness" in more else (),
         curves={name: _curve(axes[axis], values) for name, (axis, values) in more.get("curves", {}).items()},
     )
 
@@ -149,23 +157,23 @@ def _curve(axis: Sequence[Sequence[float | None]], values: Sequence[float | None
 
 
 def _curves_text(runs: Iterable[ComparedRun]) -> str:
-    """A line for each place where curves have points, which many have in common, and for each run."""
-    axes: dict[str, int] = {}
+    """A line for each place where curves have points and for each staleness, which many share, and for each run."""
+    axes, staleness = dict[str, int](), dict[str, int]()
     lines = []
     for run in runs:
+        known: dict[str, Any] = {"path": str(run.path)}
+        if run.reason:
+            known["reason"] = run.reason
+        if run.staleness:
+            known["forward_staleness"] = _numbered(staleness, in_series(run.staleness))
         curves = {
             name: (_place(axes, curve), [_short(point.value, 4 if name == TRAIN_LOSS else 5) for point in curve])
             for name, curve in run.curves.items()
             if curve
         }
-        known = {
-            "path": str(run.path),
-            "reason": run.reason,
-            "forward_staleness": list(run.staleness),
-            "curves": curves,
-        }
-        lines.append(_dense({name: value for name, value in known.items() if value}))
-    return "\n".join(['{"axes":[', ",\n".join(axes), '],"runs":[', ",\n".join(lines), "]}", ""])
+        lines.append(_dense(known | ({"curves": curves} if curves else {})))
+    parts = {'{"axes":[': axes, '],"staleness":[': staleness, '],"runs":[': lines}
+    return "".join(head + "\n" + ",\n".join(part) + "\n" for head, part in parts.items()) + "]}\n"
 
 
 def _place(axes: dict[str, int], curve: Curve) -> int:
@@ -173,7 +181,12 @@ def _place(axes: dict[str, int], curve: Curve) -> int:
     columns = [[_short(getattr(point, name)) for point in curve] for name in ("epoch", "step", "seconds")]
     while not any(value is not None for value in columns[-1]):
         columns.pop()
-    return axes.setdefault(_dense(columns), len(axes))
+    return _numbered(axes, [in_series(column) for column in columns])
+
+
+def _numbered(known: dict[str, int], content: Any) -> int:
+    """The number of some content, which is added if it is new."""
+    return known.setdefault(_dense(content), len(known))
 
 
 def _short(value: float | None, digits: int = 5) -> float | None:
