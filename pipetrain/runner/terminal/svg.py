@@ -13,11 +13,21 @@ _REPLACED = {
     r"(?m)^ +": "",
     r" font-family: 'DejaVu Sans';": "",
     r'<style type="text/css">': f"<style>\n{_FONT}",
+    r"\*\{stroke-linejoin: round; stroke-linecap: butt\}": "svg{stroke-linejoin:round}",  # a group can have another
+    r'"fill: none; opacity: 0"': '"fill: none; pointer-events: all"',  # what cannot be seen has a tooltip all the same
     r"(?<=[^\n])</style>": "\n</style>",
 }
 _TOKEN = re.compile(r"<[^>]*>|[^<]+")
 _ID = re.compile(r' id="([^"]*)"')
 _STYLED = re.compile(r'(?: clip-path="(?P<clip>[^"]*)")? style="(?P<style>[^"]*)"')
+_TITLE, _PATH = r"<g[^>]*><title>[^<]*</title>\n", r'<path d="[^"]*" class="CLASS"/>\n'
+_IN_A_ROW = [
+    re.compile(unit.replace("CLASS", r"(\w+)") + f"(?:{unit})".replace("CLASS", r"\1") + "{2,}")
+    for unit in (_PATH, rf"{_TITLE}{_PATH}</g>\n", r'<text class="CLASS"[^>]*>[^<]*</text>\n')
+]
+"""Three or more shapes, shapes with tooltips, or texts, all of the same class."""
+_APART = re.compile(r"(?:^|;)(?:opacity|clip-path):")
+"""In a style that shapes cannot share through a group."""
 _COMMAND = re.compile(r"([MLQCz])([^MLQCz]*)")
 _DIGITS = 2
 """Decimals of a coordinate, in points."""
@@ -25,10 +35,10 @@ _UNIT: int = 10**_DIGITS
 
 
 def dense(text: str) -> str:
-    """The drawing with a class for each style, without empty groups and unused names, and with relative paths.
+    """The drawing with a class for each style, for many in a row by a group, without empty groups and unused names.
 
-    A group with the id `tooltip:TEXT` or `tooltipGROUP:TEXT` shows the text where it is pointed at. The name of a class
-    follows from its style, so that several drawings can be on one page.
+    Paths are relative. A group with the id `tooltip:TEXT` or `tooltipGROUP:TEXT` shows the text where it is pointed at.
+    The name of a class follows from its style, so that several drawings can be on one page.
     """
     for pattern, replacement in _REPLACED.items():
         text = re.sub(pattern, replacement, text)
@@ -38,7 +48,7 @@ def dense(text: str) -> str:
     text = re.sub(r' transform="[^"]*"', _each_number, text)
     named = set(re.findall(r"#([\w.-]+)", text))
     text = _ID.sub(lambda found: found[0] if found[1] in named else "", text)
-    return re.sub(r"\n\n+", "\n", _with_classes(text))
+    return _in_groups(_without_repeated_classes(re.sub(r"\n\n+", "\n", _with_classes(text))))
 
 
 def _without_bare_groups(tokens: list[str]) -> Iterator[str]:
@@ -58,17 +68,20 @@ def _without_bare_groups(tokens: list[str]) -> Iterator[str]:
 
 def _relative(path: str) -> str:
     """A path of lines and curves, with all but the beginnings of its parts relative to the point before."""
-    words, at = list[str](), (0, 0)
+    words, at, begin = list[str](), (0, 0), (0, 0)
     for command, numbers in _COMMAND.findall(path):
         values = [_whole(each) for each in numbers.split()]
         points = list(zip(values[::2], values[1::2], strict=True))
         if command == "z":
+            if at == begin and words[-1][0] in "lhv":
+                words.pop()  # to close the part leads there as well
             words.append("z")
         elif command == "M":
             words.append(_joined("M", [each for point in points for each in point]))
+            begin = points[-1]
         else:
             words.append(_step(command, [(x - at[0], y - at[1]) for x, y in points]))
-        at = points[-1] if points else at
+        at = points[-1] if points else begin
     return "".join(words)
 
 
@@ -114,3 +127,25 @@ def _with_classes(text: str) -> str:
 def _style_of(found: re.Match[str]) -> str:
     clipped = f"{found['style']}; clip-path: {found['clip']}" if found["clip"] else found["style"]
     return clipped.replace(": ", ":").replace("; ", ";")
+
+
+def _without_repeated_classes(text: str) -> str:
+    """Leaves out the class of what is used again where it has that class itself."""
+    for name, own in re.findall(r'<path id="([^"]*)"[^>]* class="(\w+)"/>', text):
+        text = re.sub(rf'(<use xlink:href="#{name}"[^>]*) class="{own}"/>', r"\1/>", text)
+    return text
+
+
+def _in_groups(text: str) -> str:
+    """Gives neighbors of the same class a group that has it, and passes its style on."""
+    styles = dict(re.findall(r"(?m)^\.(\w+)\{(.*)\}$", text))
+
+    def grouped(found: re.Match[str]) -> str:
+        if _APART.search(styles[found[1]]):
+            return found[0]
+        given = f' class="{found[1]}"'
+        return f"<g{given}>\n{found[0].replace(given, '')}</g>\n"
+
+    for pattern in _IN_A_ROW:
+        text = pattern.sub(grouped, text)
+    return text
