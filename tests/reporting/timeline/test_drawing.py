@@ -47,8 +47,9 @@ def test_drawing_bears_the_labels_of_the_lists(axes, tmp_path):
     expected = []
     for drawn in (panel("a", D=3, N=2, M=2), panel("b")):
         expected.append(drawn.heading)
-        for row in drawn.rows:
-            expected += [word for each in row if each.read for word in (each.label(drawn.num_microbatches), each.read)]
+        operations = [each for row in drawn.rows for each in row if each.read]
+        expected += [each.label(drawn.num_microbatches) for each in operations]
+        expected += [each.read for each in operations]
     assert texts == expected
     ticks = [label.get_text() for label in axes.get_yticklabels()]
     assert ticks == ["stage 0", "stage 1", "stage 2", "stage 0", "stage 1"]
@@ -87,6 +88,7 @@ def test_svg_names_each_operation_and_the_version_it_reads(tmp_path):
         "F0.0@v0", "F1.0@v0+1", "B0.0@v0", "F2.0@v1+1", "B1.0@v1", "B2.0@v2",
         "F0.0@v0", "B0.0@v0", "F1.0@v1", "B1.0@v1", "F2.0@v2", "B2.0@v2",
     ]  # fmt: skip
+    assert text.rindex(">v2</text>") < text.index("<title>"), "tooltips lie over the labels"
 
 
 def test_headings_say_the_idle_share_of_all_stages():
