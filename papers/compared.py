@@ -9,7 +9,7 @@ from typing import Any
 from papers.kept_runs import ENDED, RUNS, Row, row_of
 from papers.results import MADE, TARGETS, kept_run, made_by, made_of, made_with, rows_made_by, steps_to_loss, with_steps
 from papers.targets import ReproductionTarget, SweepRound
-from pipetrain.engine.files import strict_json
+from pipetrain.data.files import strict_json
 from pipetrain.reporting.sweep.compared_run import ComparedRun
 from pipetrain.reporting.sweep.groups import SweepGroup
 from pipetrain.reporting.sweep.run_reader import read

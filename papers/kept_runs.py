@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from papers.series import in_series, listed
-from pipetrain.engine.files.strict_json import number
+from pipetrain.data.files.strict_json import number
 from pipetrain.reporting.sweep.columns import MEASUREMENTS, TIMINGS
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun, Curve, Point
 from pipetrain.reporting.sweep.groups import SweepGroup

@@ -12,8 +12,8 @@ from papers.computed import computed_part
 from papers.presets import preset
 from papers.results import has_every_run, keep_results
 from papers.targets import SweepRound, command_of, full_name, presets_of, rounds_of, targets_of, with_presets
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import ExitCode
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch.signals import handled_by
 from pipetrain.runner.terminal.output_folder import check_writable
 from pipetrain.runner.tracking.files import new_folder, write_whole

@@ -22,8 +22,8 @@ from papers.targets import (
     words_of,
 )
 from pipetrain.commands.run.sweep import number_of_runs
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.files import strict_json
 from pipetrain.reporting.sweep.columns import MEASUREMENTS, TO_TARGET
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, ComparedRun
 from pipetrain.reporting.sweep.comparison import collect, ranked

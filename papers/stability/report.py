@@ -12,7 +12,7 @@ from papers.stability.checks import claim_checks, lemma_checks
 from papers.stability.curves import Heatmap, Regression, load
 from papers.stability.limits import largest_stable_step, simulated_limit
 from papers.stability.tables import Row, Setting, by_delay, by_discrepancy
-from pipetrain.engine.files import strict_json
+from pipetrain.data.files import strict_json
 from pipetrain.runner.tracking.files import new_folder, write_whole
 
 NO_DATA = """\

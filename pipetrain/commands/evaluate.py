@@ -59,7 +59,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             raise ConfigError(f"--texts {texts}: exists; name a new file")
         check_new_file(f"--texts {texts}", texts, "texts.jsonl", force=True)
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.engine.files import strict_json
+    from pipetrain.data.files import strict_json
     from pipetrain.runner.terminal.error_line import report_error
     from pipetrain.runner.tracking.files import write_whole
     from pipetrain.runner.training.finished.evaluate import evaluate

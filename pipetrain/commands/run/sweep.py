@@ -27,9 +27,9 @@ from omegaconf.errors import OmegaConfBaseException
 from typing_extensions import override
 
 from pipetrain.commands.run import objective
+from pipetrain.data.files import strict_json
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError, ExitCode
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.api.one_run import end_sweep_in_mlflow
 from pipetrain.runner.config.choices import with_own_names
 from pipetrain.runner.config.composition import (

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.files import strict_json
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.graph.layer_costs import LayerCost, WeightPasses
 from pipetrain.planning.pipeline_plan import PipelinePlan

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from pipetrain.data.files import strict_json
+from pipetrain.data.files.regular_file import text_of
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.files import strict_json
-from pipetrain.engine.files.regular_file import text_of
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer
 from pipetrain.runner.terminal.text_table import shortened
 

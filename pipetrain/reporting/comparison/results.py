@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipetrain.engine.files import strict_json
+from pipetrain.data.files import strict_json
 from pipetrain.reporting.comparison.contenders import Contender
 from pipetrain.reporting.comparison.costs import Costs
 from pipetrain.reporting.comparison.runs import FAILED, PlannedRun

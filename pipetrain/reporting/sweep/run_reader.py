@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.engine.files import strict_json
 from pipetrain.reporting.steps_to_loss import LossCurve
 from pipetrain.reporting.sweep.compared_run import TRAIN_LOSS, WALL_S, ComparedRun, Curve, Point
 from pipetrain.runner.tracking import summary

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipetrain.engine.files import strict_json
+from pipetrain.data.files import strict_json
 from pipetrain.reporting.seed_statistics import Interval
 from pipetrain.reporting.sweep import sweep_tables
 from pipetrain.reporting.sweep.comparison import ComparedGroups

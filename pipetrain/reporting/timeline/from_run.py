@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
-from pipetrain.engine.files import strict_json
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.playback import MessageTimes, Slice, play
 from pipetrain.engine.program.steady_state import between_updates, peak_in_flight

@@ -12,9 +12,9 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from typing_extensions import override
 
+from pipetrain.data.files.regular_file import text_of
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.engine.files.regular_file import text_of
 from pipetrain.runner.config import plain_yaml
 from pipetrain.runner.config.schema import config_dir, register_schema
 

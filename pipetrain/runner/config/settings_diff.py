@@ -8,8 +8,8 @@ from typing import Any
 from omegaconf import OmegaConf
 from typing_extensions import override
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import as_configured
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.config.schema import TARGET, leaves, schema
 from pipetrain.runner.config.settings import Settings
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import one_line
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
 

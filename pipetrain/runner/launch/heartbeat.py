@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import is_whole
-from pipetrain.engine.files import strict_json
 from pipetrain.engine.processes import machine_id
 from pipetrain.runner.launch.stores import Board
 

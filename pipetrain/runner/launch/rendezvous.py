@@ -12,6 +12,7 @@ from pathlib import Path
 import torch.distributed as dist
 from torch.distributed import Store
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.executors.messages import control
 from pipetrain.engine.executors.messages.transport import (
@@ -21,7 +22,6 @@ from pipetrain.engine.executors.messages.transport import (
     set_environment,
     use_interface,
 )
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.launch import master
 from pipetrain.runner.launch.agreement import agree
 from pipetrain.runner.launch.stores import Board, SignedStore, shared_key

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from torch.distributed import Store
 
-from pipetrain.engine.files import strict_json
+from pipetrain.data.files import strict_json
 
 SECRET = "PIPETRAIN_SECRET"
 """Environment variable with what processes of an outer launcher sign their entries with."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipetrain.engine.files.strict_json import number
+from pipetrain.data.files.strict_json import number
 
 _LOWER_IS_BETTER = ("loss", "perplexity")
 

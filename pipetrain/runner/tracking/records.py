@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from pipetrain.data.files import strict_json
+from pipetrain.data.files.strict_json import number
 from pipetrain.engine.errors import is_whole
-from pipetrain.engine.files import strict_json
-from pipetrain.engine.files.strict_json import number
 from pipetrain.runner.tracking.files import naming, write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory
 

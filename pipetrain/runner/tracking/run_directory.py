@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from typing_extensions import override
 
+from pipetrain.data.files.regular_file import text_of
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.engine.files.regular_file import text_of
 from pipetrain.runner.config import plain_yaml
 from pipetrain.runner.config.composition import choices_made
 from pipetrain.runner.tracking import files

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from pipetrain.data.files import strict_json
+from pipetrain.data.files.regular_file import descriptor_of
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.engine.files import strict_json
-from pipetrain.engine.files.regular_file import descriptor_of
 
 NAME = ".lock"
 SIGN_OF_LIFE_SECONDS = 30.0

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.engine.files import strict_json
 from pipetrain.engine.tensors import dense
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory

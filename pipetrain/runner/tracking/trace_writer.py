@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipetrain.engine.files import strict_json
-from pipetrain.engine.files.regular_file import text_of
+from pipetrain.data.files import strict_json
+from pipetrain.data.files.regular_file import text_of
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.times import TimeSpan
 from pipetrain.engine.program.trace import TracedList

@@ -20,8 +20,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import tokenizers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from pipetrain.data.files.cache import cached_array, cached_file, write_cached
 from pipetrain.engine.errors import ConfigError, check_whole, one_line
-from pipetrain.engine.files.cache import cached_array, cached_file, write_cached
 
 Ids = NDArray[np.int32]
 """Token ids, (tokens,)."""

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.failure import relative_to_cwd
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory
 

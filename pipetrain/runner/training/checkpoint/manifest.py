@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetrain.engine.files import strict_json
+from pipetrain.data.files import strict_json
 from pipetrain.engine.processes import usable_cores
 from pipetrain.runner.tracking.files import naming, sync
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipetrain.data.files import strict_json
 from pipetrain.data.fingerprint import difference, fingerprint_like
 from pipetrain.data.interface import DataSet
 from pipetrain.data.loader import Loader
 from pipetrain.engine.errors import ConfigError, is_whole, one_line
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.config.schema import CheckpointConfig
 from pipetrain.runner.tracking.evaluations import lower_is_better
 from pipetrain.runner.tracking.run_directory import RunDirectory

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.executors.hooks import RunHooks
-from pipetrain.engine.files import strict_json
 from pipetrain.runner.tracking.files import naming, sync
 from pipetrain.runner.tracking.host_copies import host_copies
 from pipetrain.runner.tracking.run_directory import RunDirectory

@@ -8,9 +8,9 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
+from pipetrain.data.files.cache import cached_file
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.files.cache import cached_file
 from pipetrain.runner.config.schema import TrainConfig
 from pipetrain.runner.training.components.stages import StagedModel
 

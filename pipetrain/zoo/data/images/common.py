@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pipetrain.data.files.regular_file import descriptor_of
 from pipetrain.data.interface import MapStyle
 from pipetrain.engine.errors import ConfigError, as_configured, is_whole, one_line
-from pipetrain.engine.files.regular_file import descriptor_of
 from pipetrain.engine.tensors import Tensors
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from pipetrain.data.files.regular_file import opened
 from pipetrain.engine.errors import ConfigError, one_line
-from pipetrain.engine.files.regular_file import opened
 from pipetrain.zoo.data.images.common import CropFlip, ImageDataset, LabelledImages, Normalize, image_size
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

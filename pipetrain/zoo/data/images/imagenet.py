@@ -5,8 +5,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipetrain.data.files.regular_file import text_of
 from pipetrain.engine.errors import ConfigError, check_whole
-from pipetrain.engine.files.regular_file import text_of
 from pipetrain.zoo.data.images.common import ImageDataset, Normalize, downloading, image_size
 from pipetrain.zoo.data.images.folder import (
     IMAGENET_MEAN,

@@ -7,8 +7,8 @@ import zlib
 from importlib import resources
 from pathlib import Path
 
+from pipetrain.data.files.regular_file import opened
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.files.regular_file import opened
 from pipetrain.engine.number_range import NumberRange
 from pipetrain.zoo.data.text.language import LanguageData, language_data
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from pipetrain.data.files import strict_json
 from pipetrain.engine.errors import ConfigError, check_whole, is_whole, one_line
-from pipetrain.engine.files import strict_json
 from pipetrain.zoo.data.text.language import CarriedWindows, LanguageData, Windows
 from pipetrain.zoo.data.vocabulary import CharacterVocabulary, TokenizerVocabulary, Vocabulary
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipetrain.data.files.cache import cached_array
 from pipetrain.data.order import length_buckets
 from pipetrain.engine.errors import ConfigError, check_whole
-from pipetrain.engine.files.cache import cached_array
 from pipetrain.engine.tensors import Tensors
 from pipetrain.zoo.data.vocabulary import BEGINNING, END, PADDING, Ids, Lines, SentenceVocabulary, digest, pad
 from pipetrain.zoo.decoding import Generation, SpecialTokens

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
+from pipetrain.data.files.regular_file import opened
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.files.regular_file import opened
 from pipetrain.zoo.data.translation.dataset import TranslationDataset
 
 _LANGUAGE = "LANG"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipetrain.engine.files.regular_file import text_of
+from pipetrain.data.files.regular_file import text_of
 
 
 def dumps(content: Any, indent: int | None = None) -> str:

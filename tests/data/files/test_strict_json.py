@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from pipetrain.engine.files.strict_json import dumps, number
+from pipetrain.data.files.strict_json import dumps, number
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
