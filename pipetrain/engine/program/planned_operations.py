@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from pipetrain.engine.errors import ConfigError
@@ -158,8 +159,4 @@ def _has_same_weights(indices: Sequence[int], reads: Sequence[WeightRead], *, at
 
 
 def _updates_before(operations: Sequence[Operation]) -> list[int]:
-    counts, updates = [], 0
-    for op in operations:
-        counts.append(updates)
-        updates += op.kind is Kind.UPDATE
-    return counts
+    return list(accumulate((op.kind is Kind.UPDATE for op in operations), initial=0))[:-1]

@@ -19,10 +19,6 @@ Orders = Sequence[Sequence[int]]
 """For each process, its workers in the order in which it takes their operations (`ListSchedule.order`)."""
 
 
-def _no_time(_source: int, _target: int, _operation: Operation) -> float:
-    return 0.0
-
-
 class MessageTimes(NamedTuple):
     """Times of messages.
 
@@ -31,8 +27,8 @@ class MessageTimes(NamedTuple):
         occupation: for which it keeps the next message of its kind from leaving.
     """
 
-    transfer: Transfer = _no_time
-    occupation: Transfer = _no_time
+    transfer: Transfer = lambda *_: 0.0
+    occupation: Transfer = lambda *_: 0.0
 
 
 _INSTANT = MessageTimes()

@@ -52,10 +52,9 @@ def validate(
 
 def _kinds(lists: Sequence[Sequence[Operation]], *, recomputes: bool) -> tuple[Kind, ...]:
     """The kinds that every microbatch needs at every stage."""
-    absent = {Kind.UPDATE} if recomputes else {Kind.UPDATE, Kind.RECOMPUTATION}
-    if not any(op.kind is Kind.WEIGHT_GRADIENT for operations in lists for op in operations):
-        absent.add(Kind.WEIGHT_GRADIENT)
-    return tuple(kind for kind in Kind if kind not in absent)
+    splits = any(op.kind is Kind.WEIGHT_GRADIENT for operations in lists for op in operations)
+    needed = {Kind.RECOMPUTATION: recomputes, Kind.WEIGHT_GRADIENT: splits, Kind.UPDATE: False}
+    return tuple(kind for kind in Kind if needed.get(kind, True))
 
 
 def _operations_of_first_stage(lists: Sequence[Sequence[Operation]], workers: Replicas) -> list[Operation]:
