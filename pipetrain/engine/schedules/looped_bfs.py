@@ -40,7 +40,5 @@ class LoopedBFS(Looped, DrainedProcessSchedule):
             stages 1 and 3  .  f0 f1 f2 F0 F1 F2 B0 B1 B2 b0 b1 b2
         """
         stages = self.placement(D).stages_of[p]
-        for stage in stages:
-            yield from ((stage, forward(0, j)) for j in range(N))
-        for stage in reversed(stages):
-            yield from ((stage, backward(0, j)) for j in range(N))
+        for operation, order in ((forward, stages), (backward, stages[::-1])):
+            yield from ((stage, operation(0, j)) for stage in order for j in range(N))

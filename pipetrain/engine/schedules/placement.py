@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 from typing import TypeVar
 
@@ -68,11 +69,7 @@ class Placement:
 
     def in_order(self, values: Sequence[Sequence[T]]) -> list[T]:
         """Values of all stages in order, one for each replica, from the values of each process for its stages."""
-        by_stage = [
-            (r, value)
-            for stages, of_process in zip(self.stages_of, values, strict=True)
-            for r, value in zip(stages, of_process, strict=True)
-        ]
+        by_stage = zip(chain.from_iterable(self.stages_of), chain.from_iterable(values), strict=True)
         return [value for _, value in sorted(by_stage, key=itemgetter(0))]
 
     def sums(self, values: Sequence[float]) -> list[float]:

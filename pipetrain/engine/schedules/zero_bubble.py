@@ -41,19 +41,13 @@ class ZBH1(ListSchedule):
             stage 1  .  F0 F1 .  B0 F2 B1 W0 F3 B2 W1 B3 W2 W3
             stage 2  .  .  F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
         """
-        listed = list(_one_f_one_b_one_w(D - 1 - r, r, N))
+        listed = [
+            kind(0, j + ahead)
+            for j in range(r + 1 - D, N + r)
+            for kind, ahead in ((forward, D - 1 - r), (backward, 0), (weight_gradient, -r))
+            if 0 <= j + ahead < N
+        ]
         return [op.moved(t) for t in range(M) for op in (*listed, update(0))]
-
-
-def _one_f_one_b_one_w(warm_up: int, lag: int, N: int) -> Iterator[Operation]:
-    """F, B and W in turn, of microbatches `warm_up` ahead of the backward's, its own, and `lag` behind it."""
-    for j in range(-warm_up, N + lag):
-        if 0 <= j + warm_up < N:
-            yield forward(0, j + warm_up)
-        if 0 <= j < N:
-            yield backward(0, j)
-        if 0 <= j - lag < N:
-            yield weight_gradient(0, j - lag)
 
 
 @dataclass(frozen=True)
