@@ -83,6 +83,9 @@ SETTINGS = {
     r"schedule\.chunks=1: .*1f1b_flush and 1f1b": each(Interleaved1F1B, "chunks", [1]),
     r"schedule\.chunks=": each(InterleavedContinuous1F1B, "chunks", ["2"]),
     r"schedule\.chunks=2.5: .*schedule=gpipe": each(LoopedBFS, "chunks", [2.5]),
+    r"schedule\.times=": each(
+        OneFOneBV, "times", [[3, 3], [1, 1, 0], [1, 1, -2], [1, 1.5, 1], [1, 1, True], "332", 3, None]
+    ),
     r"loss\.label_smoothing=": each(TokenCrossEntropy, "label_smoothing", [1.5]),
     r"loss\.auxiliary=-1": each(CrossEntropy, "auxiliary", [-1]),
 }

@@ -143,6 +143,11 @@ def v_until_gradients(D, r):
     return math.ceil((w - r) / 6)
 
 
+def v_of_short_w_until_gradients(D, r):
+    """As `v_until_gradients` where F, B and W last 3, 3 and 2 units: a table."""
+    return {2: (1, 1), 4: (3, 2, 1, 1), 6: (3, 3, 2, 2, 1, 1)}[D][r]
+
+
 def interleaved_newest(t, j, N, D, r):
     """Updates of stage r before F(t, j) under interleaved 1F1B without a flush, two stages in each process.
 

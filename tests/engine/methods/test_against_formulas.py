@@ -213,6 +213,7 @@ def test_synchronous_methods_equal_the_reference_on_one_stage(rule):
 
 PLACED = {
     "v": (OneFOneBV(), {"in_flight": reference.v_until_gradients}),
+    "v of short W": (OneFOneBV([3, 3, 2]), {"in_flight": reference.v_of_short_w_until_gradients}),
     "interleaved": (InterleavedContinuous1F1B(), {"newest": reference.interleaved_newest}),
 }
 """Schedules with several stages in a process, and what the reference says of them."""

@@ -35,7 +35,7 @@ SCHEDULES = [
 PLACED = [
     (Interleaved1F1B(), 4, 4), (Interleaved1F1B(3), 6, 2), (InterleavedContinuous1F1B(), 4, 2),
     (InterleavedContinuous1F1B(3), 9, 3), (LoopedBFS(), 4, 3), (LoopedBFS(2), 2, 2), (ZBV(), 4, 3), (ZBH1(), 3, 4),
-    (OneFOneBV(), 4, 1), (OneFOneBV(), 6, 2),
+    (OneFOneBV(), 4, 1), (OneFOneBV(), 6, 2), (OneFOneBV([3, 3, 2]), 4, 1),
 ]  # fmt: skip
 """Schedules that place several stages in a process or split backwards, with D and N."""
 

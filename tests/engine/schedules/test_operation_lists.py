@@ -37,6 +37,7 @@ def choices():
             if own and not isabstract(kind) and hasattr(kind, "name") and kind is not RoundRobin:
                 found[name] = kind()
     yield from (found[name] for name in sorted(found))
+    yield OneFOneBV([3, 3, 2])
     yield from (OneFOneB(depth=1), OneFOneB(depth=2), OneFOneB(depth=5), OneFOneB(depth=21))
 
 
@@ -105,6 +106,8 @@ def in_flight_of_the_table(schedule, r, D, N):
     if type(schedule) is OneFOneB:
         depth = D if schedule.depth is None else schedule.depth
         return 1 + ((depth - 1) * later) // (D - 1) if D > 1 else 1
+    if isinstance(schedule, OneFOneBV) and schedule != OneFOneBV():
+        return schedule.in_flight(r, D, N)
     # a schedule with a formula of its own has a test of its own
     return table[type(schedule)] if type(schedule) in table else schedule.in_flight(r, D, N)
 

@@ -18,9 +18,12 @@ from pipetrain.engine.schedules.zero_bubble import ZBH1, ZBV
 
 QUICK = settings(max_examples=40, deadline=None)
 LOOPED = [cls(chunks) for cls in (Interleaved1F1B, InterleavedContinuous1F1B, LoopedBFS) for chunks in (2, 3, 4)]
-SCHEDULES = [*LOOPED, ZBH1(), ZBV(), OneFOneBV()]
+TIMED = [OneFOneBV(times) for times in ([3, 3, 2], [2, 3, 2], [1, 2, 4], [5, 1, 9])]
+SCHEDULES = [*LOOPED, ZBH1(), ZBV(), OneFOneBV(), *TIMED]
 SYNCHRONOUS = [each for each in SCHEDULES if each.synchronous]
 CONTINUOUS = [each for each in SCHEDULES if not each.synchronous]
+ALIKE = [each for each in CONTINUOUS if each not in TIMED]
+"""Those for operations of equal durations."""
 
 
 @st.composite
@@ -195,7 +198,7 @@ def test_processes_of_zb_v_never_wait_between_their_ends(P, N):
 
 
 @QUICK
-@given(cases(CONTINUOUS, most=(16, 4)))
+@given(cases(ALIKE, most=(16, 4)))
 def test_no_process_idles_once_a_continuous_schedule_has_filled(case):
     schedule, D, N = case
     for listed in played_processes(schedule, D, N, 3 * D // N + 20):
@@ -238,6 +241,100 @@ def test_no_periodic_schedule_in_a_v_brings_microbatches_back_earlier_than_1f1b_
     (listed, *_) = played_processes(OneFOneBV(), 2 * P, 1, 30)
     times = {(op.kind, op.minibatch): (start, end) for start, end, r, op in listed if r == 0}
     assert times[Kind.BACKWARD, 20][1] - times[Kind.FORWARD, 20][0] == units
+
+
+# -- 1F1B in a V for given durations -----------------------------------------------------------------------------------
+
+KINDS = (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT_GRADIENT)
+
+
+@QUICK
+@given(st.sampled_from(TIMED), st.integers(1, 8), st.integers(1, 3))
+def test_no_process_idles_if_operations_last_as_the_order_is_made_for(schedule, P, N):
+    times = dict(zip(KINDS, schedule.times, strict=True))
+    period, M = 2 * sum(schedule.times), 8 * P + 20
+    played = played_processes(schedule, 2 * P, N, M, lambda op: times.get(op.kind, 0))
+    for listed in played:
+        filled = [entry for entry in listed if 4 * P * period <= entry[0] < listed[-1][0] - 4 * P * period]
+        assert all(before[1] == after[0] for before, after in pairwise(filled))
+        assert len(filled) > 100
+
+
+def starts_of(places, times):
+    """stage -> starts of F, B and W of microbatch 0: the first along its way at `places`, modulo the period."""
+    f, b, w = times
+    period, D, now, starts = 2 * (f + b + w), len(places), 0, {r: [] for r in range(len(places))}
+    for step, (r, kind) in enumerate([*((r, 0) for r in range(D)), *((r, 1) for r in reversed(range(D)))]):
+        now += 0 if step == 0 else f if step <= D else b
+        now += (places[r][kind] - now) % period
+        starts[r].append(now)
+    for r, (_, back) in starts.items():
+        starts[r].append(back + b + (places[r][2] - back - b) % period)
+    return starts
+
+
+def staleness(starts, times):
+    """By stage, other forwards that begin between F and W of a microbatch."""
+    return [(starts[r][2] - starts[r][0]) // (2 * sum(times)) for r in sorted(starts)]
+
+
+def filled_periods(p, D, times):
+    """All orders in which the operations of process p fill a period, the first at 0: stage -> places of F, B and W."""
+    operations = [(r, kind) for r in (p, D - 1 - p) for kind in range(3)]
+    for rest in permutations(operations[1:]):
+        order = [operations[0], *rest]
+        begins = dict(zip(order, accumulate((times[kind] for _, kind in order[:-1]), initial=0), strict=True))
+        yield {r: [begins[r, kind] for kind in range(3)] for r in (p, D - 1 - p)}
+
+
+def listed_staleness(schedule, D):
+    return [schedule.delay(r, D, 1) for r in range(D)]
+
+
+@pytest.mark.parametrize(
+    ("times", "least"),
+    [
+        ((1, 1, 2), [1, 1, 0, 0]),
+        ((3, 3, 2), [2, 1, 0, 0]),
+        pytest.param((2, 3, 2), [2, 1, 0, 0], marks=pytest.mark.slow),
+    ],
+)
+def test_weights_of_two_processes_are_the_least_stale_of_all_orders(times, least):
+    assert listed_staleness(OneFOneBV(times), 4) == least
+    inner = list(filled_periods(1, 4, times))
+    for outer in filled_periods(0, 4, times):
+        for each in inner:
+            for shift in range(2 * sum(times)):
+                moved = {r: [place + shift for place in places] for r, places in each.items()}
+                assert sum(staleness(starts_of({**outer, **moved}, times), times)) >= sum(least)
+
+
+@QUICK
+@given(st.sampled_from(TIMED), st.integers(2, 6), st.randoms(use_true_random=False))
+def test_no_drawn_order_has_less_stale_weights(schedule, P, random):
+    times, D = schedule.times, 2 * P
+    least = sum(listed_staleness(schedule, D))
+    orders = [list(filled_periods(p, D, times)) for p in range(P)]
+    chosen = [(random.choice(each), random.randrange(2 * sum(times))) for each in orders]
+
+    def total():
+        places = {r: [at + shift for at in own] for order, shift in chosen for r, own in order.items()}
+        return sum(staleness(starts_of(places, times), times))
+
+    found = total()
+    for _ in range(150):  # improves one process at a time
+        p = random.randrange(P)
+        before, chosen[p] = chosen[p], (random.choice(orders[p]), random.randrange(2 * sum(times)))
+        if (changed := total()) <= found:
+            found = changed
+        else:
+            chosen[p] = before
+    assert found >= least
+
+
+def test_times_count_relative_to_each_other():
+    assert OneFOneBV([2, 2, 2]) == OneFOneBV()
+    assert OneFOneBV([312, 312, 208]) == OneFOneBV((3, 3, 2))
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

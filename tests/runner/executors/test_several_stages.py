@@ -63,11 +63,13 @@ def test_each_placement_has_equal_bits_in_both_executors(tmp_path):
         "drained": (MethodCase(Synchronous(), Interleaved1F1B()), 4, train(2, optimizer=CLIPPED)),
         "continuous": (MethodCase(PipeOptim(), InterleavedContinuous1F1B()), 4, train(2)),
         "v": (MethodCase(PipeDream(), OneFOneBV()), 4, train(1)),
+        "v of short W": (MethodCase(PipeDream(), OneFOneBV([3, 3, 2])), 4, train(1)),
         "split": (MethodCase(Synchronous(), ZBH1()), 2, train(2)),
         "tied in one process": (MethodCase(Synchronous(), ZBV()), 4, train(2, **TIED)),
     }
     found = check(tmp_path, cases)
     assert found["v"][0]["per_stage"][0]["forward_staleness"] == [1]
+    assert found["v of short W"][0]["per_stage"][0]["forward_staleness"] == [2]
 
 
 def test_every_schedule_of_drained_pipelines_trains_as_gpipe_does(tmp_path):
