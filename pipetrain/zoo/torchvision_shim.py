@@ -1,6 +1,6 @@
 """The only module that imports torchvision."""
 
-from pipetrain.engine.libraries import torchvision_import
+from pipetrain.data.libraries import torchvision_import
 
 torchvision_import.install()
 

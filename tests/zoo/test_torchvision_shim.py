@@ -9,7 +9,7 @@ import torch
 library = torch.library.Library("torchvision", "DEF")
 for operator in ("nms", "qnms"):
     library.define(operator + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-from pipetrain.engine.libraries import torchvision_import
+from pipetrain.data.libraries import torchvision_import
 from pipetrain.zoo import torchvision_shim
 assert not torchvision_import._schemas
 """

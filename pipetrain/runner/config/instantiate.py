@@ -20,9 +20,9 @@ from omegaconf import MISSING
 from omegaconf.errors import MissingMandatoryValue
 from typing_extensions import override
 
+from pipetrain.data.libraries import torchvision_import
 from pipetrain.engine.errors import ConfigError, as_configured, is_whole, one_line
 from pipetrain.engine.failure import described
-from pipetrain.engine.libraries import torchvision_import
 from pipetrain.runner.config.schema import TARGET
 from pipetrain.runner.config.suggestions import did_you_mean
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pipetrain.data.decoding import DecodingOptions, MetricValue
-from pipetrain.engine.libraries.imports import require
+from pipetrain.data.libraries.imports import require
 from pipetrain.engine.tensors import Tensors
 from pipetrain.zoo.decoding.beam import SpecialTokens, WholeModel, beam_search
 

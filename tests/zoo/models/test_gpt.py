@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipetrain.engine.libraries import torchvision_import
+from pipetrain.data.libraries import torchvision_import
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.runner.config.choices import section
 from pipetrain.zoo.models import gpt

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 
+from pipetrain.data.libraries.imports import require
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.libraries.imports import require
 from pipetrain.runner.config.checks import TRACKERS
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.suggestions import did_you_mean

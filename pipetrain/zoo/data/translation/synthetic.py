@@ -4,8 +4,8 @@ import random
 from datetime import date, timedelta
 from functools import cache
 
+from pipetrain.data.libraries.imports import require
 from pipetrain.engine.errors import check_whole
-from pipetrain.engine.libraries.imports import require
 from pipetrain.engine.seeding import key
 from pipetrain.zoo.data.translation.dataset import TranslationDataset
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from pipetrain.data.libraries.imports import require
 from pipetrain.engine.errors import ConfigError, check_whole, one_line
-from pipetrain.engine.libraries.imports import require
 from pipetrain.zoo.data.text.text_files import MOST_BYTES, read_text
 from pipetrain.zoo.data.video.captions import CaptionDataset
 

@@ -7,7 +7,7 @@ import torch
 from support import library_models
 from support.worker_pool import job, plan_of, simulated
 
-from pipetrain.engine.libraries import torchvision_import
+from pipetrain.data.libraries import torchvision_import
 from pipetrain.runner.training.checkpoint.store import Selection
 from pipetrain.runner.training.components.data import build_data
 from pipetrain.runner.training.components.model import build_model

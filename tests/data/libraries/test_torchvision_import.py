@@ -2,7 +2,7 @@
 
 from support.processes import python
 
-INSTALLED = "from pipetrain.engine.libraries import torchvision_import as t; t.install(); import torchvision"
+INSTALLED = "from pipetrain.data.libraries import torchvision_import as t; t.install(); import torchvision"
 
 
 def test_other_errors_of_torchvisions_import_are_left_alone(tmp_path):
