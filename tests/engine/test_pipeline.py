@@ -27,6 +27,9 @@ from pipetrain.engine import (
 )
 from pipetrain.engine.errors import ConfigError, DataError
 from pipetrain.engine.schedules.one_f_one_b_v import OneFOneBV
+from pipetrain.engine.schedules.replicas import Replicas
+from pipetrain.engine.schedules.round_robin import RoundRobin
+from pipetrain.engine.schedules.sequential import DataParallel
 from pipetrain.engine.stage.saved_state import restore_stage, selected, stage_tensors
 
 BUILD = {"schedule": OneFOneB(), "method": PipeDream(), "loss": nn.CrossEntropyLoss(), "device": "cpu"}
@@ -84,6 +87,13 @@ def test_a_loader_that_shuffles_is_read_once_for_inputs_and_targets():
         identity, 2, **{**BUILD, "loss": nn.MSELoss(), "optimizer": lambda weights: torch.optim.SGD(weights, lr=0.0)}
     )
     assert built.train(DataLoader(rows, batch_size=4, shuffle=True)) == [0.0] * 8
+
+
+def test_replicas_of_the_whole_model_take_minibatches_in_turn():
+    schedule = RoundRobin(DataParallel(), Replicas((2,)))
+    sgd = {"optimizer": lambda weights: torch.optim.SGD(weights, lr=0.0), "method": Synchronous()}
+    still = Pipeline(nn.Sequential(nn.Linear(6, 3)), 1, **{**BUILD, **sgd, "schedule": schedule})
+    assert still.train(data(5)) == [still.evaluate([minibatch])["loss"] for minibatch in data(5)]
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class OnePass:
 
     def samples(
         self,
-        epoch: int,  # noqa: ARG002
+        epoch: int,
         first: int = 0,
         last: int | None = None,
         every: int = 1,
@@ -95,7 +95,8 @@ class OnePass:
         Raises:
             DataError: an item is no pair of tensors.
         """
-        return islice(self._reading, first, last, every)
+        part = epoch, first, last, every
+        return zip(self.inputs(*part), self.targets(*part), strict=True)
 
     def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:  # noqa: ARG002
         """The inputs alone; raises as `samples`."""
