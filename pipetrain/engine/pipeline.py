@@ -30,6 +30,7 @@ from pipetrain.engine.optim.stage_optimizer import common_rate, keep_proportions
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules import Schedule
 from pipetrain.engine.stage.base import BaseStage, Training
+from pipetrain.engine.stage.replica_weights import Averaging
 from pipetrain.engine.stage.saved_state import restore_stage, selected, stage_tensors
 
 BuildOptimizer = Callable[[list[nn.Parameter]], Optimizer]
@@ -65,6 +66,7 @@ class Pipeline:
         device: torch.device | str | None = None,
         arithmetic: ComputeOptions = _PLAIN,
         messages: Messages | None = None,
+        averaging: Averaging | None = None,
     ) -> None:
         """Builds the stages of this process, and connects them to the stages of other processes.
 
@@ -84,10 +86,11 @@ class Pipeline:
             device: of the stages; None: a GPU if there is one.
             arithmetic: precision and memory format.
             messages: formats of the messages between stages, from `pipetrain.zoo.messages`; None: plain tensors.
+            averaging: of the weights of replicas that train alone, from `pipetrain.zoo.weight_averaging`.
 
         Raises:
-            ConfigError: schedule, method, stages, microbatches and messages are not compatible, or torchrun has started
-                another number of processes than the schedule takes.
+            ConfigError: schedule, method, stages, microbatches, messages and averaging are not compatible, or torchrun
+                has started another number of processes than the schedule takes.
         """
         chain = model if isinstance(model, LayerChain) else LayerChain.of_sequential(model)
         bounds = _bounds(chain, stages)
@@ -97,6 +100,11 @@ class Pipeline:
                 f"is of the {schedule.family} one"
             )
         rules = PipelineRules(schedule, method, len(bounds), microbatches)
+        if averaging is not None and averaging.delay != rules.replicas.delay:
+            raise ConfigError(
+                f"averaging: of weights that come {averaging.delay} updates late, and the schedule's replicas have "
+                f"delay={rules.replicas.delay}; RoundRobin(..., Replicas(..., delay={averaging.delay})) works"
+            )
         usual = _usual_rate(optimizer)
         self._losses: list[Tensor] = []
         self._device = _device(device)
@@ -110,6 +118,7 @@ class Pipeline:
             seed=seed,
             device=self._device,
             arithmetic=arithmetic,
+            averaging=averaging,
         )
         hooks = RunHooks(on_step=self._note)
         self._executor: Executor
@@ -183,7 +192,8 @@ class Pipeline:
             ConfigError: it lacks a weight of these stages.
         """
         for stage in self.stages:
-            restore_stage(stage, partial(selected, state["tensors"]), state["steps"], "the state dict")
+            load = partial(selected, state["tensors"], replica=stage.state_of)
+            restore_stage(stage, load, state["steps"], "the state dict")
         self.steps, self._epochs = state["steps"], state["epochs"]
 
 

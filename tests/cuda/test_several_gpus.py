@@ -115,6 +115,15 @@ def test_replicas_have_the_bits_of_the_simulation(tmp_path, counts):
     check(tmp_path, {f"{method}-{n}": replicated(counts, method, n) for _, method, n in cases})
 
 
+@pytest.mark.parametrize("counts", [(2,), (2, 2)], ids=str)
+def test_replicas_that_train_alone_have_the_bits_of_the_simulation(tmp_path, counts):
+    cases = {}
+    for method, delay in (("pipedream", 2), ("pipeoptim", 0), ("gpipe", 1)):
+        averaging = {"average": "weights", "share": 0.3, "delay": delay}
+        cases[f"{method}-{delay}"] = replicated(counts, method, 1, averaging=averaging)
+    check(tmp_path, cases)
+
+
 @pytest.mark.parametrize("stages", [2, 3])
 def test_ties_clipping_and_precision_equal_simulation(tmp_path, stages):
     adam = {"_target_": "torch.optim.Adam", "lr": 1e-2, "clip_norm": 0.5}

@@ -47,6 +47,10 @@ class DistributedExecutor(ManyProcesses):
             stage.clock.traced = hooks.trace is not None
         connections = Connections(stages, phases[0].rules, self.transport, hooks.waiting)
         self._ports = {each.index: Neighbors(each, connections) for each in stages}
+        for stage in stages:
+            groups = self._ports[stage.index].replica_groups
+            if self.replicas.train_alone and groups is not None:
+                stage.average_through(groups.exchange_of_weights(hooks.waiting))
 
     @override
     def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
@@ -67,6 +71,8 @@ class DistributedExecutor(ManyProcesses):
         for stage in self.stages:
             stage.clock.begin()  # while no message is awaited
         self._run(runners, rules.order(self.rank, interval.minibatches), begun)
+        for runner in runners.values():
+            deque(runner.settle(), maxlen=0)
         for ports in self._ports.values():
             ports.end(early=gate.ended_after is not None)
         drained_at = self._drained()

@@ -217,7 +217,7 @@ class PipelineRules:
     @property
     def decides_updates_together(self) -> bool:
         """True if clipping and loss scaling depend on the gradients of all stages; asynchronous stages decide alone."""
-        return self.schedule.synchronous and self.replicas.even
+        return self.schedule.synchronous and self.replicas.even and not self.replicas.train_alone
 
     def check(self, stage: int, planned: PlannedOperation, newest: int, start: int) -> None:
         """Checks the weights that an operation of `stage` is about to read against the closed forms.

@@ -1,8 +1,9 @@
 """All stages in one process: the same lists, the same stage code, bit-identical to the distributed run."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from torch import Tensor
 from typing_extensions import override
@@ -16,6 +17,8 @@ from pipetrain.engine.executors.newest_gradients import NewestGradients
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.engine.executors.read_cursor import ReadCursor
 from pipetrain.engine.executors.replicas.averaging import Averaging, InProcessAveraging, Round
+from pipetrain.engine.executors.replicas.exchange import InProcessExchange
+from pipetrain.engine.executors.replicas.late_losses import LossExchange
 from pipetrain.engine.executors.stage_runner import Ports, StageRunner
 from pipetrain.engine.executors.tied_weights import TiedGradients
 from pipetrain.engine.losses import NO_METRICS, Metrics
@@ -48,9 +51,12 @@ class _Interval:
 class _Mailbox(Ports):
     """Ports of one worker: its neighbors put copies of their tensors here, as messages would."""
 
-    def __init__(self, stage: int, interval: _Interval, averaging: Averaging | None) -> None:
+    def __init__(
+        self, stage: int, interval: _Interval, averaging: Averaging | None, losses: LossExchange | None
+    ) -> None:
         self.tied = interval.tied
         self.averaging = averaging
+        self.losses = losses
         self.messages: dict[tuple[Kind, BackwardId], Tensors] = {}
         self._stage = stage
         self._interval = interval
@@ -85,6 +91,10 @@ class SimulatedExecutor(OneProcess):
         super().__init__(stages, phases, hooks, clip_norm)
         self._played_until = 0.0
         self.stages: list[Stage] = list(stages)
+        if self.replicas.train_alone:
+            exchanges = [each for count in self.replicas.counts for each in InProcessExchange.of_all(count)]
+            for stage, exchange in zip(stages, exchanges, strict=True):
+                stage.average_through(exchange)
 
     @override
     def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
@@ -99,6 +109,7 @@ class SimulatedExecutor(OneProcess):
         begun = self.hooks.gate.begun
         gradients = NewestGradients(self.stages, loader, self._uploads, interval, rules.num_microbatches)
         self._run(runners, boxes, begun, gradients)
+        deque(zip_longest(*(runner.settle() for runner in runners)), maxlen=0)  # in step with each other
         ended_after = self.hooks.gate.ended_after
         minibatches = interval.minibatches if ended_after is None else ended_after - begun
         firsts = {stage.index: stage for stage in self.stages if stage.replica == 0}
@@ -119,9 +130,14 @@ class SimulatedExecutor(OneProcess):
         rounds = {
             stage.index: InProcessAveraging(stage.weights.trainable, replicas.counts[stage.index])
             for stage in self.stages
-            if stage.replica == 0 and replicas.counts[stage.index] > 1
+            if stage.replica == 0 and replicas.counts[stage.index] > 1 and not replicas.train_alone
         }
-        interval.boxes.extend(_Mailbox(stage.index, interval, rounds.get(stage.index)) for stage in self.stages)
+        losses: list[LossExchange | None] = [None] * len(self.stages)
+        if replicas.train_alone:
+            last = replicas.counts[-1]
+            losses[-last:] = map(LossExchange, InProcessExchange.of_all(last), InProcessExchange.of_all(last))
+        for stage, of_losses in zip(self.stages, losses, strict=True):
+            interval.boxes.append(_Mailbox(stage.index, interval, rounds.get(stage.index), of_losses))
         return interval.boxes
 
     def _run(
@@ -157,7 +173,7 @@ class SimulatedExecutor(OneProcess):
     def _next(runner: StageRunner, box: _Mailbox) -> Operation | None:
         """The next operation of a list if its inputs are there, else None."""
         operation = runner.next
-        if operation is None:
+        if operation is None or not runner.bring_in():
             return None
         if operation.kind is Kind.UPDATE:
             return operation if runner.ready_to_update() else None

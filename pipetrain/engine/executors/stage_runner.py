@@ -14,6 +14,7 @@ from pipetrain.engine.executors.feed import Feed
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.read_cursor import ReadCursor
 from pipetrain.engine.executors.replicas.averaging import Averaging, Round, RoundGradients
+from pipetrain.engine.executors.replicas.late_losses import LateLosses, LossExchange
 from pipetrain.engine.executors.tied_weights import TiedGradients
 from pipetrain.engine.losses import StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.engine.program.planned_operations import PlannedOperation
@@ -32,11 +33,13 @@ class Ports(Protocol):
 
     Attributes:
         tied: sums the gradients of weights that stages share.
-        averaging: averages gradients over the replicas; None for a stage without replicas.
+        averaging: averages gradients over the replicas; None for a stage without replicas, or if they train alone.
+        losses: passes losses among replicas of the last stage that train alone, else None.
     """
 
     tied: TiedGradients
     averaging: Averaging | None
+    losses: LossExchange | None
 
     def receive(self, kind: Kind, microbatch: BackwardId) -> Tensors:
         """Dense tensors of a message; waits for it."""
@@ -95,6 +98,10 @@ class StageRunner:
         self._largest_sent: list[Tensor] = []
         """Largest values of the scaled gradients sent since the last update; kept if the stage sets its own factor."""
         self._losses: Sequence[StepLoss] = ()
+        self._late_losses: LateLosses | None = None
+        if stage.replica_weights is not None and ports.losses is not None:
+            on_step = None if stage.replica else hooks.on_step
+            self._late_losses = LateLosses(ports.losses, stage.replica_weights.delay, stage.device, on_step)
 
     @property
     def next(self) -> Operation | None:
@@ -112,6 +119,9 @@ class StageRunner:
         assert planned is not None, "the list has ended"
         kind = planned.operation.kind
         self._hooks.on_operation(self.stage.index, planned.operation)
+        if self.stage.replica_weights is not None:
+            with self.stage.clock.waiting("recv", planned.operation):
+                self.bring_in()
         if kind is Kind.FORWARD:
             self._forward(planned)
         elif kind is Kind.BACKWARD:
@@ -242,6 +252,24 @@ class StageRunner:
             self._went_back[t] = done
         return done == self._num_microbatches
 
+    # -- replicas that train alone -------------------------------------------------------------------------------
+
+    def bring_in(self) -> bool:
+        """Takes what is due of other replicas; False while, in one process, one of them has yet to give its part."""
+        weights, losses = self.stage.replica_weights, self._late_losses
+        return (weights is None or weights.bring_in()) and (losses is None or losses.report())
+
+    def settle(self) -> Iterator[None]:
+        """After the list, takes what is left of other replicas, and has evaluations read their mean.
+
+        Yields where other replicas in this process have to come to the same point first.
+        """
+        self.bring_in()
+        if self._late_losses is not None:
+            self._late_losses.report(drained=True)
+        if self.stage.replica_weights is not None:
+            yield from self.stage.replica_weights.mean()
+
     # -- update --------------------------------------------------------------------------------------------------
 
     def ready_to_update(self) -> bool:
@@ -291,9 +319,14 @@ class StageRunner:
         gradients = self._gradients_to_apply()
         with self.stage.clock.computing():
             self.stage.update(t, gradients, keep=not planned.releases, steady=this.first >= self._steady)
+            if self.stage.replica_weights is not None:
+                self.stage.replica_weights.updated()
         self.stage.optimizer.updates = t + 1
         if self._last:
-            if self.stage.replica == 0:
+            if self._late_losses is not None:
+                minibatches = range(self.cursor.start + this.first, self.cursor.start + this.first + this.count)
+                self._late_losses.add(minibatches, self._losses)
+            elif self.stage.replica == 0:
                 for k, loss in enumerate(self._losses, start=self.cursor.start + this.first):
                     self._hooks.on_step(k, loss)
             if not self._first:

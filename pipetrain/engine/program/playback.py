@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pipetrain.engine.program.recomputation import RecomputeSegments, sender_of
-from pipetrain.engine.schedules.operation import Kind, Operation
+from pipetrain.engine.schedules.operation import Kind, Operation, update
 from pipetrain.engine.schedules.placement import Placement
 from pipetrain.engine.schedules.replicas import Replicas
 
@@ -63,7 +63,8 @@ def play(
 ) -> list[list[Slice]]:
     """Slices of every worker if each operation starts as soon as its process and its input are ready.
 
-    An update of a stage with replicas waits for the last backward of its round on each of them.
+    An update of a stage with replicas waits for the last backward of its round on each of them; of the round whose
+    weights come with it if they train alone.
 
     Args:
         lists: of all workers.
@@ -142,13 +143,16 @@ class _Playing:
         self._free[connection] = leaves + self._messages.occupation(sender, worker, op)
         return leaves + self._messages.transfer(sender, worker, op)
 
-    def _round_end(self, worker: int, update: Operation) -> float | None:
-        """The end of the last backward on each replica, whose gradients the update averages; 0 without replicas."""
+    def _round_end(self, worker: int, op: Operation) -> float | None:
+        """The end of the last backward on each replica of the round that the update waits for; 0 without replicas."""
         if not self._workers.several:
             return 0.0
         replicas = self._workers.workers_of(self._workers.stage_of(worker))
-        last = [(each, self._ends_of_rounds[each].get(update)) for each in replicas]
-        backwards = [(each, op) for each, op in last if op is not None]
+        if self._workers.delay:
+            rounds = op.minibatch // len(replicas) + 1 - self._workers.delay
+            op = update(rounds * len(replicas) - 1)
+        last = [(each, self._ends_of_rounds[each].get(op)) for each in replicas]
+        backwards = [(each, backward) for each, backward in last if backward is not None]
         if any(each not in self.ends for each in backwards):
             return None
         return max((self.ends[each] for each in backwards), default=0.0)

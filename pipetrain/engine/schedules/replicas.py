@@ -14,9 +14,12 @@ class Replicas:
 
     Attributes:
         counts: R of each stage.
+        delay: updates after which replicas that train alone need the weights of each other; None if they average
+            gradients in every update.
     """
 
     counts: tuple[int, ...]
+    delay: int | None = None
 
     @classmethod
     @cache  # each of D stages asks
@@ -33,6 +36,11 @@ class Replicas:
     def several(self) -> bool:
         """True if some stage has more than one worker."""
         return max(self.counts) > 1
+
+    @property
+    def train_alone(self) -> bool:
+        """True if each replica updates with its own gradient, False if with the mean over its stage's."""
+        return self.delay is not None
 
     @cached_property
     def even(self) -> bool:

@@ -74,6 +74,11 @@ class RoundRobin(ListSchedule):
                 f"partition.replicas={list(self.workers.counts)}: schedule={self.name} {why}, and such stages have no "
                 f"replicas; leave partition.replicas out, or use schedule={other}"
             )
+        if self.workers.train_alone and not (self.workers.even and self.workers.several):
+            raise ConfigError(
+                f"averaging.average=weights: partition.replicas={list(self.workers.counts)}: replicas that train alone "
+                "need a whole pipeline each, so the same number for every stage, and more than one"
+            )
         self.in_flight(0, D, N)
 
     @override

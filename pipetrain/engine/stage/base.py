@@ -22,6 +22,7 @@ from pipetrain.engine.stage.gradients import GradientSum, LossScaler, squared_no
 from pipetrain.engine.stage.measurements import Clock, Measurements
 from pipetrain.engine.stage.message_ends import MessageEnds
 from pipetrain.engine.stage.recurrent_state import RecurrentState
+from pipetrain.engine.stage.replica_weights import Averaging, ReplicaWeights
 from pipetrain.engine.stage.staleness import MeasuredMinibatches, StalenessMeter
 from pipetrain.engine.tensors import dense_copy, is_dense, new_leaves_sharing_memory
 from pipetrain.engine.weights.versions import Weights
@@ -41,6 +42,7 @@ class Training:
         seed: key of all random draws.
         arithmetic: precision and memory format.
         staleness: the minibatches whose weight distances are measured; None for none.
+        averaging: of the weights of replicas that train alone; None if there are none.
     """
 
     optimizer: OptimizerFactory
@@ -50,6 +52,7 @@ class Training:
     device: torch.device = _CPU
     arithmetic: ComputeOptions = _PLAIN
     staleness: MeasuredMinibatches | None = None
+    averaging: Averaging | None = None
 
 
 class BaseStage(ABC):
@@ -69,6 +72,8 @@ class BaseStage(ABC):
     """Index among the stage's replicas."""
     messages: MessageEnds | None = None
     """Formats of its messages; None if they are plain."""
+    replica_weights: ReplicaWeights | None = None
+    """Averages its weights with those of other replicas; None if it has none, or they average gradients."""
 
     def __init__(self, index: int, parameters: Mapping[str, nn.Parameter], training: Training) -> None:
         self.index = index
@@ -90,6 +95,11 @@ class BaseStage(ABC):
         """Name of a statistic -> weight name -> its state: the method's, or until one is entered, those restored."""
         current = self.weights.statistic
         return self._restored_statistics if current is None else {current.name: current.state()}
+
+    @property
+    def state_of(self) -> int:
+        """The replica whose state it has: its own if replicas train alone, else that of the first."""
+        return 0 if self.replica_weights is None else self.replica
 
     @property
     def updates(self) -> int:
@@ -215,6 +225,7 @@ class BaseStage(ABC):
             **(self.scaler.report() if self.scaler is not None else {}),
             **({"average_bytes": self.weights.average.bytes} if self.weights.average is not None else {}),
             **(self.messages.report() if self.messages is not None else {}),
+            **(self.replica_weights.report() if self.replica_weights is not None else {}),
         }
 
 

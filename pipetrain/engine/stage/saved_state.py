@@ -1,7 +1,7 @@
 """A stage's state as named tensors: saved by stage, and restored into any partition of the same model."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
@@ -27,13 +27,15 @@ class Kind(StrEnum):
     """Recurrent state that a layer carries from minibatch to minibatch."""
     MESSAGES = "messages"
     """State of the format at one end of a link."""
+    REPLICAS = "replicas"
+    """A weight's entry of the state in which replicas average it."""
     SCALER = "scaler"
     """The factor of a scaled loss, of a stage: it is named after its layers."""
     HISTORY = "run"
     """A series that a run has recorded."""
 
 
-_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC, Kind.CARRIED, Kind.MESSAGES)
+_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC, Kind.CARRIED, Kind.MESSAGES, Kind.REPLICAS)
 
 
 @dataclass(frozen=True)
@@ -45,23 +47,27 @@ class TensorName:
         of: the weight, buffer, layer, end of a link or series that it belongs to, as the whole model or the run calls
             it.
         key: the entry of the optimizer's state, the name of the statistic, the number of the layer's tensor, or the
-            name in the format's state; else empty.
+            name in the format's or the replica's state; else empty.
+        replica: the replica of a stage that it belongs to, where replicas train alone: `1@model.conv.weight`.
     """
 
     kind: Kind
     of: str
     key: str = ""
+    replica: int = 0
 
     @override
     def __str__(self) -> str:
-        return f"{self.kind}.{self.of}/{self.key}" if self.kind in _KEYED else f"{self.kind}.{self.of}"
+        whose = f"{self.replica}@" if self.replica else ""
+        return f"{whose}{self.kind}.{self.of}/{self.key}" if self.kind in _KEYED else f"{whose}{self.kind}.{self.of}"
 
     @classmethod
     def parse(cls, name: str) -> "TensorName":
         """The name that prints as `name`."""
         kind, _, rest = name.partition(".")
+        replica, _, kind = kind.rpartition("@")
         of, _, key = rest.rpartition("/") if kind in _KEYED else (rest, "", "")
-        return cls(Kind(kind), of, key)
+        return cls(Kind(kind), of, key, int(replica or 0))
 
 
 Saved = Mapping[str, Mapping[str, Tensor]]
@@ -86,9 +92,12 @@ def stage_tensors(stage: BaseStage, *, shared: bool = False) -> dict[str, Tensor
         tensors.update({TensorName(Kind.CARRIED, carrier, str(i)): value for i, value in enumerate(carried)})
     if stage.scaler is not None:
         tensors[TensorName(Kind.SCALER, stage.layers)] = stage.scaler.state()
+    for local, kept in ({} if stage.replica_weights is None else stage.replica_weights.state()).items():
+        tensors.update({TensorName(Kind.REPLICAS, full[local], key): value for key, value in kept.items()})
     for end, of_end in ({} if stage.messages is None else stage.messages.state()).items():
         tensors.update({TensorName(Kind.MESSAGES, end, key): value for key, value in of_end.items()})
-    return {str(name): tensor for name, tensor in tensors.items() if shared or name.of not in stage.copied}
+    own = {name: tensor for name, tensor in tensors.items() if shared or name.of not in stage.copied}
+    return {str(replace(name, replica=stage.state_of)): tensor for name, tensor in own.items()}
 
 
 def restore_stage(stage: BaseStage, load: Load, updates: int, source: str) -> None:
@@ -103,11 +112,16 @@ def restore_stage(stage: BaseStage, load: Load, updates: int, source: str) -> No
         source: what `load` reads, for errors.
 
     Raises:
-        ConfigError: a weight or buffer of the stage was not saved.
+        ConfigError: a weight or buffer of the stage was not saved, or the state of its replica.
     """
     # of a weight that layers of the stage share, the optimizer knows the first name
     local_names = {full: local for local, full in reversed(stage.full_names.items())}
     model = load(Kind.MODEL, local_names)
+    if stage.state_of and not model:
+        raise ConfigError(
+            f"{source}: has no weights of replica {stage.state_of}, which trains alone; it was saved from fewer "
+            "replicas, or from replicas that average gradients"
+        )
     if missing := local_names.keys() - model.keys():
         raise ConfigError(f"{source}: was saved from another model, without {min(missing)}")
     with torch.no_grad():
@@ -128,6 +142,9 @@ def restore_stage(stage: BaseStage, load: Load, updates: int, source: str) -> No
     stage.carried.restore({layer: tuple(t.to(stage.device) for t in tensors) for layer, tensors in in_order.items()})
     if stage.messages is not None:
         stage.messages.load_state(load(Kind.MESSAGES, stage.messages.state()))
+    if stage.replica_weights is not None:
+        averaged = load(Kind.REPLICAS, local_names)
+        stage.replica_weights.load_state({local_names[full]: state for full, state in averaged.items()})
     stage.resume_at(updates, _by_statistic(load(Kind.STATISTIC, local_names), local_names))
 
 
@@ -139,10 +156,13 @@ def _by_statistic(saved: Saved, local_names: Mapping[str, str]) -> dict[str, dic
     return statistics
 
 
-def selected(tensors: Mapping[str, Tensor], kind: Kind, names: Collection[str] | None = None) -> Saved:
+def selected(
+    tensors: Mapping[str, Tensor], kind: Kind, names: Collection[str] | None = None, *, replica: int = 0
+) -> Saved:
     """Tensors of one kind from the output of `stage_tensors`, optionally only those of some `names`."""
     found: dict[str, dict[str, Tensor]] = {}
-    for text in (text for text in tensors if text.startswith(f"{kind}.")):
+    beginning = f"{replica}@{kind}." if replica else f"{kind}."
+    for text in (text for text in tensors if text.startswith(beginning)):
         name = TensorName.parse(text)
         if names is None or name.of in names:
             found.setdefault(name.of, {})[name.key] = tensors[text]

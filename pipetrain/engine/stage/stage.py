@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.engine.device_queue import queues
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.losses import microbatch_loss, on_device
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.ties import Tie, layers_of_stage
@@ -21,9 +22,11 @@ from pipetrain.engine.stage.gradients import GradientReadyHooks, LossScaler, OnG
 from pipetrain.engine.stage.measurements import ActivationBytes
 from pipetrain.engine.stage.module import MicrobatchId, StageModule, non_leaf_inputs
 from pipetrain.engine.stage.recurrent_state import State
+from pipetrain.engine.stage.replica_weights import Exchange
 from pipetrain.engine.stage.saved_tensors import CastRecognition, ForwardGraph, SavedTensors
 from pipetrain.engine.stage.split_layers import SplitLayers
 from pipetrain.engine.tensors import Tensors, storage_pointers
+from pipetrain.engine.weights.average import WeightAverage
 from pipetrain.engine.weights.versions import WeightVersion
 
 _UNMEASURED = ActivationBytes()
@@ -108,6 +111,7 @@ class Stage(BaseStage):
         self._changes_inputs: bool | None = None  # unknown before the first forward
         self._ready_hooks = GradientReadyHooks(self.full_names)
         self.on_gradient_ready: OnGradient | None = None
+        self._averaging = training.averaging
 
     # -- forward and recomputation -------------------------------------------------------------------------------
 
@@ -350,6 +354,20 @@ class Stage(BaseStage):
         with nullcontext() if self.weights.average is None else self.module.using_weights(self.weights.evaluated):
             outputs = self.module.evaluate(*inputs)
         return outputs if self.messages is None else self.messages.of_evaluation(outputs, sends=True)
+
+    def average_through(self, exchange: Exchange) -> None:
+        """Averages its weights with those of its other replicas, whose mean evaluations read.
+
+        Raises:
+            ConfigError: the pipeline has no rule for this.
+        """
+        if self._averaging is None:
+            raise ConfigError(
+                "averaging=None: replicas that train alone need a rule, such as "
+                "pipetrain.zoo.weight_averaging.WeightAveraging()"
+            )
+        self.weights.average = WeightAverage(None, self.weights.trainable)
+        self.replica_weights = self._averaging.of_stage(self, exchange)
 
     @property
     def buffers(self) -> dict[str, Tensor]:

@@ -13,20 +13,22 @@ PASSES = 3
 class WeightAverage:
     """Exponential moving average: after each update, average <- decay · average + (1 - decay) · W.
 
+    Without a decay, updates leave it alone: at a drain, it becomes the mean over replicas that train alone.
+
     The first average is a copy of the initial weights, so that there is one after any number of updates. torch's
     `AveragedModel` gives the same values if its `update_parameters` is also called once before the first step.
 
     Args:
-        decay: between 0 and 1.
+        decay: between 0 and 1, or None.
         weights: name -> weight, floating-point.
 
     Attributes:
         tensors: weight name -> its average.
     """
 
-    def __init__(self, decay: float, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, decay: float | None, weights: Mapping[str, Tensor]) -> None:
         self.tensors = {name: weight.detach().clone() for name, weight in weights.items()}
-        self._follow = get_ema_multi_avg_fn(decay)
+        self._follow = None if decay is None else get_ema_multi_avg_fn(decay)
 
     @property
     def bytes(self) -> int:
@@ -35,7 +37,7 @@ class WeightAverage:
 
     def follow(self, weights: Mapping[str, Tensor]) -> None:
         """Takes in the weights after an update."""
-        if self.tensors:
+        if self.tensors and self._follow is not None:
             self._follow(list(self.tensors.values()), [weights[name] for name in self.tensors], None)
 
     @torch.no_grad()

@@ -25,6 +25,8 @@ class CutProfile:
         stages: their indices, by stage.
         replicas: the devices of each stage, which take minibatches in turn; stages lie on the devices in order.
         placement: the stages of each device, if some have several.
+        weight_share: share of its weights that a replica sends to all others of its stage for each minibatch; None if
+            they average gradients.
     """
 
     profile: Profile
@@ -32,6 +34,7 @@ class CutProfile:
     replicas: tuple[int, ...]
     topology: Topology
     placement: Placement | None = None
+    weight_share: float | None = None
 
     @property
     def devices(self) -> list[int]:
@@ -175,7 +178,7 @@ class CutProfile:
 
     @property
     def averaging_s(self) -> list[float]:
-        """Seconds in which the replicas of each stage average their gradients, by a ring on each level."""
+        """Seconds in which the replicas of each stage average their gradients or weights, by a ring on each level."""
         seconds = []
         for size, bounds in zip(self.trainable_bytes, self.row.bounds, strict=True):
             exchanged, members = 0.0, list(range(*bounds))
@@ -184,7 +187,8 @@ class CutProfile:
                 largest = max(groups.values())
                 exchanged += (largest - 1) / largest / speed
                 members = list(groups)
-            seconds.append(2 * exchanged * size)
+            sent = 2.0 if self.weight_share is None else self.weight_share * (bounds[1] - bounds[0])
+            seconds.append(sent * exchanged * size)
         return seconds
 
     @property
@@ -210,11 +214,14 @@ class CutProfile:
         """Bytes that all devices send per minibatch: activations, their gradients, and the gradients of weights.
 
         m replicas of a stage exchange 2(m - 1)/m of its gradients' bytes for each minibatch, each of them once for m.
-        Of k stages with the same weight, each sends its gradient to the k - 1 others. Stages of one device send each
-        other nothing.
+        Or each sends a share of its weights to the m - 1 others. Of k stages with the same weight, each sends its
+        gradient to the k - 1 others. Stages of one device send each other nothing.
         """
         exchanged = zip(self.replicas, self.trainable_bytes, strict=True)
-        averaged = sum(2 * (m - 1) / m * size for m, size in exchanged)
+        if self.weight_share is None:
+            averaged = sum(2 * (m - 1) / m * size for m, size in exchanged)
+        else:
+            averaged = sum((m - 1) * self.weight_share * size for m, size in exchanged)
         links = zip(*self.link_bytes, self.row.link_bytes_per_s, strict=True)
         sent = sum(forward + back for forward, back, speed in links if speed < inf)
         tied = ((len({self.devices[r] for r in stages}), size) for stages, size in self._tied_bytes)

@@ -119,7 +119,7 @@ class MemoryRules:
     microbatches: int
     schedule: Schedule
     versions: Callable[[StageContext], int]
-    more: Callable[[StageContext], int]
+    more: Callable[[StageContext], float]
     recompute: Callable[[int, int], tuple[bool, int]] | None = None
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
@@ -263,6 +263,16 @@ def _recomputation(
     return _each_alone if train.recompute else None
 
 
+def _of_averaging(settings: Settings) -> float:
+    """Tensors of each weight's size that a replica which trains alone holds besides.
+
+    They are the mean, the places of the elements, the moving average of changes, and what all replicas have sent and
+    not yet averaged.
+    """
+    given, replicas = settings.averaging, max(settings.replicas.counts or (2,))
+    return 2 + (given.correction == "ema") + given.share * given.delay * (1 + replicas)
+
+
 def _rules(phase: PhaseSettings, settings: Settings, segments: RecomputeSegments | None) -> MemoryRules:
     schedule: Schedule = phase.schedule.build()
     method = phase.method.build()
@@ -270,7 +280,9 @@ def _rules(phase: PhaseSettings, settings: Settings, segments: RecomputeSegments
         raise phase.method.wrong_type_error(method, "a pipetrain.Method")
     N = settings.train.microbatches
     # with error feedback the last update, and during an update the weights before it
-    more = (settings.train.ema is not None) + 2 * (settings.optimizer.error_feedback is not None)
+    more = (settings.train.ema is not None) + 2.0 * (settings.optimizer.error_feedback is not None)
+    if settings.replicas.delay is not None:
+        more += _of_averaging(settings)
     return MemoryRules(
         microbatches=N,
         schedule=schedule,

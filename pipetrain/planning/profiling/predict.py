@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,8 @@ class ProfiledRun:
         placement = found if found.several and max(replicas) == 1 else None
         devices = sum(replicas) if placement is None else placement.num_processes
         topology = _checked_topology(settings, profile, devices)
-        cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology, placement)
+        share = 1 / ceil(1 / settings.averaging.share - 1e-9) if settings.replicas.delay is not None else None
+        cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology, placement, share)
         cut = replace(cut, profile=with_messages(cut.profile, settings, cut.sources))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
@@ -161,8 +163,11 @@ class ProfiledRun:
         times = stage_times(self.cut, rules.num_microbatches, update_s, latency_s, split=split)
         cycles, overlap = [rules.steady_cycle(r) for r in range(rules.num_stages)], self.settings.planner.overlap
         ties = [*self.cut.ties, *self._awaited(rules)]
+        averaging_s = self.cut.averaging_s
+        if self.settings.replicas.delay:
+            averaging_s = [0.0] * len(averaging_s)  # no update waits for weights that come later
         return SteadyPipeline(
-            cycles, times, self.cut.replicas, self.cut.averaging_s, ties, overlap, self.segments, rules.steady_orders()
+            cycles, times, self.cut.replicas, averaging_s, ties, overlap, self.segments, rules.steady_orders()
         )
 
     def _awaited(self, rules: PipelineRules) -> list[tuple[Sequence[int], float]]:

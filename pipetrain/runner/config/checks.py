@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from pipetrain.engine.errors import ConfigError, as_configured, check_whole
-from pipetrain.engine.number_range import NOT_NEGATIVE, POSITIVE, NumberRange
+from pipetrain.engine.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE, NumberRange
 from pipetrain.runner.config.choices import choice_of, choices_of, choices_of_run, names_of, section
 from pipetrain.runner.config.schema import TARGET
 from pipetrain.runner.config.settings import Settings
@@ -30,11 +30,17 @@ _LEAST = {
     "log.every_steps": 1,
     "log.staleness_every_steps": 1,
     "launch.max_restarts": 0,
+    "averaging.delay": 0,
+    "averaging.rise_after": 0,
     "topology.devices": 1,
     "topology.cores": 1,
     "planner.repeats": 1,
 }
 _RANGES = {
+    "averaging.share": (NumberRange(1e-6, 1, most_too=True), "such as 0.05; 1 for all"),
+    "averaging.strength": (NOT_NEGATIVE, "1 for the whole correction"),
+    "averaging.decay": (BELOW_ONE, "such as 0.5"),
+    "averaging.final_decay": (BELOW_ONE, "such as 0.99"),
     "train.ema": (NumberRange(0, 1, least_too=False), "such as 0.99, or null for none"),
     "train.min_improvement": (NOT_NEGATIVE, "0 for any"),
     "checkpoint.every_minutes": (POSITIVE, "or null for none"),
@@ -49,6 +55,8 @@ _RANGES = {
 _ANY_NUMBER = NumberRange(least=-inf)
 _SEEDS = 2**63
 CHOICES = {
+    "averaging.average": ("gradients", "weights"),
+    "averaging.correction": ("ema", "update", "none"),
     "executor.name": ("distributed", "simulated"),
     "device": ("auto", "cpu", "cuda"),
     "train.precision": ("fp32", "bf16", "fp16"),

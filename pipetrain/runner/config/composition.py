@@ -90,7 +90,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
         dataset=DatasetSettings.of(plain["dataset"]),
         model=ModelSettings.of(plain["model"]),
         partition=Target.of("partition", {k: v for k, v in plain["partition"].items() if k not in _OF_REPLICAS}),
-        replicas=ReplicaSettings.of(plain["partition"]),
+        replicas=ReplicaSettings.of(plain["partition"], typed.averaging),
         phases=phases_of(stored, choices),
         optimizer=OptimizerSettings.of(plain["optimizer"]),
         lr_schedule=Target.of("lr_schedule", plain["lr_schedule"]),

@@ -98,6 +98,29 @@ class ReplicasConfig:
 
 
 @dataclass(frozen=True)
+class AveragingConfig:
+    """What replicas of a stage average: docs/replicas.md."""
+
+    average: str = "gradients"
+    """gradients, in every update; or weights: each replica trains alone, and a share of its weights is averaged."""
+    share: float = 0.05
+    """Share of the weights that is averaged after each update, each time another one."""
+    delay: int = 10
+    """Updates after which the average comes."""
+    correction: str = "ema"
+    """What a replica has changed until then is added to the average: ema, its moving average; update, as it is; or
+    none."""
+    strength: float = 1.0
+    """Factor on the correction."""
+    decay: float = 0.5
+    """Decay of the moving average."""
+    final_decay: float = 0.99
+    """The decay at the end of the run."""
+    rise_after: int | None = 1000
+    """Updates after which the decay begins to rise to averaging.final_decay; null: it stays."""
+
+
+@dataclass(frozen=True)
 class MessagesConfig:
     """Formats of the messages between stages: docs/messages.md."""
 
@@ -308,6 +331,7 @@ class Config:
     """Callbacks of your own, such as [{_target_: mylib.Mine, option: 3}]: docs/trackers.md."""
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
     """One process per stage, or all stages simulated in one process."""
+    averaging: AveragingConfig = field(default_factory=AveragingConfig)
     messages: MessagesConfig = field(default_factory=MessagesConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)

@@ -14,6 +14,7 @@ from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
 from pipetrain.runner.config.schema import (
     TARGET,
+    AveragingConfig,
     CheckpointConfig,
     EvalConfig,
     ExecutorConfig,
@@ -128,28 +129,32 @@ class ReplicaSettings:
     Attributes:
         counts: of each stage; None if unset.
         scale_lr: True if a stage's learning rate is scaled by its number of replicas relative to the first stage's.
+        delay: updates after which replicas that train alone need the weights of each other; None if they average
+            gradients.
     """
 
     counts: tuple[int, ...] | None = None
     scale_lr: bool = True
+    delay: int | None = None
 
     @classmethod
-    def of(cls, section: Mapping[str, Any]) -> Self:
-        """The settings of the section `partition`, without the options of its target.
+    def of(cls, section: Mapping[str, Any], averaging: AveragingConfig) -> Self:
+        """The settings of the section `partition`, without the options of its target, and of `averaging`.
 
         Raises:
             ConfigError: a count is not a whole number above 0.
         """
         counts, scale_lr = section["replicas"], section["scale_lr"]
+        delay = averaging.delay if averaging.average == "weights" else None
         check_flag("partition.scale_lr", scale_lr)
         if counts is None:
-            return cls(None, scale_lr)
+            return cls(None, scale_lr, delay)
         if not isinstance(counts, list) or not counts or any(not is_whole(each) or each < 1 for each in counts):
             raise ConfigError(
                 f"partition.replicas={as_configured(counts)}: must be a list with a positive number per stage, such as "
                 "[2,1]"
             )
-        return cls(tuple(counts), scale_lr)
+        return cls(tuple(counts), scale_lr, delay)
 
 
 @dataclass(frozen=True)
@@ -209,6 +214,7 @@ class Settings:
     model: ModelSettings
     partition: Target
     replicas: ReplicaSettings
+    averaging: AveragingConfig
     phases: tuple[PhaseSettings, ...]
     optimizer: OptimizerSettings
     lr_schedule: Target

@@ -35,7 +35,9 @@ def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--step", type=int, metavar="K", help="the checkpoint of this step; default the newest")
     which.add_argument("--best", action="store_true", help="the checkpoint with the best metric")
     parser.add_argument("--metric", metavar="NAME", help="the metric of --best; default the run's checkpoint.metric")
-    parser.add_argument("--raw", action="store_true", help="use the weights, not their averages by train.ema")
+    parser.add_argument(
+        "--raw", action="store_true", help="use the weights, not averages (train.ema, averaging.average=weights)"
+    )
 
 
 def selected_checkpoint(options: argparse.Namespace) -> "Selection":

@@ -41,6 +41,8 @@ OF_MESSAGES = (
     "decode_s",
 )
 """Measurements of messages that have a format; those of plain ones are not made."""
+REPLICA_DISTANCE = "replica_distance"
+"""A measurement of replicas that train alone."""
 
 
 def stage_fields(reports: Sequence[Mapping[str, Any]]) -> Record:
@@ -54,7 +56,9 @@ def stage_fields(reports: Sequence[Mapping[str, Any]]) -> Record:
         for prefix, measured in {f"stage{r}_": report, **replicas}.items():
             record.update({f"{prefix}{name}": measured.get(name) for name in MEASURED_OF_STAGES})
             record.update({f"{prefix}{name}": max(measured.get(name) or [], default=None) for name in _STALENESS})
-            record.update({f"{prefix}{name}": measured[name] for name in OF_MESSAGES if name in measured})
+            record.update(
+                {f"{prefix}{name}": measured[name] for name in (*OF_MESSAGES, REPLICA_DISTANCE) if name in measured}
+            )
     return record
 
 

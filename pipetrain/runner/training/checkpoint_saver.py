@@ -102,7 +102,7 @@ class CheckpointSaver:
         with self._timed():
             tensors = self._recorder.history() if self._recorder else {}
             for stage in self._executor.stages:
-                if stage.replica == 0:  # other replicas have the same
+                if stage.replica == stage.state_of:  # other replicas have the same
                     tensors.update(stage_tensors(stage))
             snapshot = Snapshot(tensors, self._progress(state), self._config)
             self.writer.save(self._job.run.checkpoint(state.step), snapshot)

@@ -11,6 +11,7 @@ from pipetrain.runner.libraries import lazy_compiler
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint.contents import check_state, ends_of_links
 from pipetrain.runner.training.components.arithmetic import arithmetic_of_checks, check_arithmetic
+from pipetrain.runner.training.components.averaging import check_resumed_averaging
 from pipetrain.runner.training.components.callbacks import check_callbacks
 from pipetrain.runner.training.components.data import (
     check_data,
@@ -112,7 +113,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
         *check_loss(settings, trial, loss, metrics, decoded),
         *check_halves(settings, data, chain, loss, trial, arithmetic),
         *check_data(settings, data, device),
-        *check_replicas(settings.replicas, staged, settings.train.precision, timetable.steps_per_epoch),
+        *check_replicas(settings, staged, timetable.steps_per_epoch, timetable.total_steps),
         *check_pipeline(settings, staged, data.train, device),
         *check_messages(settings, plan, phases),
         *decoding_notes,
@@ -131,6 +132,8 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     start = new_start(settings.model, run, chain) if found is None else resumed(found, run, settings, planned, device)
     if resume is not None:
         notes += links_without_state(settings, plan, placement, ends_of_links(resume))
+    if found is not None:
+        check_resumed_averaging(settings, staged.replicas, found.progress, found.config)
     processes = 1 if plan.finegrained else placement.num_processes
     notes += [*transport_notes(settings.executor, device, processes), *resume_notes, *start.notes]
     return Job(

@@ -26,6 +26,7 @@ from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint_saver import CheckpointSaver
 from pipetrain.runner.training.compilation import compile_ahead
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
+from pipetrain.runner.training.components.averaging import build_averaging
 from pipetrain.runner.training.components.callbacks import build_callbacks
 from pipetrain.runner.training.components.learning_rate import rates_by_stage
 from pipetrain.runner.training.components.machine import device_at, give_back_free_memory
@@ -67,6 +68,7 @@ class TrainingSession:
             device=device,
             arithmetic=build_arithmetic(settings.train),
             staleness=_measured_minibatches(settings),
+            averaging=build_averaging(settings, components.phases[0].rules.replicas, job.timetable),
         )
         self.recorder: Recorder | None = None
         if rank is None or rank == placement.of_last_stage:

@@ -9,7 +9,7 @@ from pipetrain.engine.schedules import Replicas
 
 def test_norms_of_earlier_rounds_are_not_kept():
     interval = _Interval(Replicas((1, 1)), 0, None)
-    boxes = [_Mailbox(stage, interval, None) for stage in range(2)]
+    boxes = [_Mailbox(stage, interval, None, None) for stage in range(2)]
     for t in range(3):
         this, norms = Round(t, 1), [tensor(float(t)), tensor(t + 0.5)]
         assert boxes[0].norms(this, norms[0]) is None

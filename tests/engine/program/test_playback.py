@@ -20,7 +20,9 @@ from pipetrain.engine.schedules.nf1b import NF1B
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.engine.schedules.operation import Kind, Operation
 from pipetrain.engine.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
-from pipetrain.engine.schedules.sequential import Sequential
+from pipetrain.engine.schedules.replicas import Replicas
+from pipetrain.engine.schedules.round_robin import RoundRobin
+from pipetrain.engine.schedules.sequential import DataParallel, Sequential
 
 
 def played(schedule, D, N, M, duration=unit_duration):
@@ -48,6 +50,19 @@ def test_1f1b_idles_only_while_it_fills_and_drains(D, M):
     slices = played(OneFOneB(), D, 1, M)
     assert length(slices) == 2 * M + 2 * (D - 1)
     assert idle_shares(slices) == pytest.approx([(D - 1) / (M + D - 1)] * D)
+
+
+@pytest.mark.parametrize(("delay", "end"), [(None, 20), (0, 20), (1, 15), (2, 14), (5, 14)])
+def test_replicas_that_train_alone_wait_for_those_further_behind_than_their_delay(delay, end):
+    """The first of two replicas is slow in two rounds, then the second is."""
+    schedule = RoundRobin(DataParallel(), Replicas((2,), delay))
+
+    def duration(worker, op):
+        slow = op.minibatch // 4 == worker
+        return {Kind.FORWARD: 4.0 if slow else 1.0, Kind.BACKWARD: 1.0, Kind.UPDATE: 0.0}[op.kind]
+
+    lists = [schedule.of_worker(worker, 1, 1, 8) for worker in range(2)]
+    assert length(play(lists, duration, replicas=schedule.workers)) == end
 
 
 def test_slowest_stage_sets_pace_with_double_backward_time():

@@ -71,6 +71,7 @@ SELECTION = {
     "nf1b": ("i_timeprest", 2, microbatches(2)),
     "tied": ("gpipe", 2, {**TIED, **microbatches(2)}),
     "replicas": replicated((2, 1), "pipedream", 1),
+    "alone": replicated((2, 2), "pipedream", 1, averaging={"average": "weights", "share": 0.3, "delay": 2}),
     "bytes": ("pipedream", 2, microbatches(1, dataset={"_target_": "support.stored_images.build"})),
 }
 
@@ -164,6 +165,7 @@ BUDGETS = {
     "gpipe": {},
     "tied": {"pipetrain/engine/executors/tied_weights.py": 2, "pipetrain/engine/executors/messages/neighbors.py": 2},
     "replicas": {"pipetrain/engine/executors/replicas/overlapped_averaging.py": 3},
+    "alone": {},
 }
 """File -> waits of all hosts together in a step; each reads what decides how the run goes on.
 

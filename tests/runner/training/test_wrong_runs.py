@@ -157,6 +157,10 @@ pipedream partition.replicas=2 -> partition.replicas=2
 pipedream partition.replicas=[2,1,1] -> partition.replicas=[2, 1, 1]
 pipedream partition.replicas=[7,1] -> partition.replicas=[7, 1]
 pipedream partition.replicas=[2,1] train.precision=fp16 -> partition.replicas=[2, 1]
+pipedream averaging.average=weights -> averaging.average=weights: no stage has replicas; set partition.replicas
+pipedream averaging.average=weights partition.replicas=[2,1] -> averaging.average=weights: partition.replicas=[2, 1]
+pipedream averaging.average=weights partition.replicas=[2,2] train.ema=0.9 -> averaging.average=weights with train.ema
+pipedream averaging.average=weights partition.replicas=[2,2] train.precision=fp16 -> partition.replicas=[2, 2]
 vertical_sync partition.replicas=[2,1] -> partition.replicas=[2, 1]
 gpipe partition.replicas=[2,1] TIED -> partition.replicas=[2, 1]
 gpipe log.staleness_gradient=true -> log.staleness_gradient=true ... log.staleness_every_steps=null

@@ -19,6 +19,7 @@ from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.executors.read_cursor import ReadCursor
 from pipetrain.engine.executors.replicas.averaging import Round
+from pipetrain.engine.executors.replicas.late_losses import LossExchange
 from pipetrain.engine.executors.replicas.overlapped_averaging import OverlappedAveraging, ReplicaGroups
 from pipetrain.engine.executors.stage_runner import Ports
 from pipetrain.engine.executors.tied_weights import TiedMessages
@@ -150,7 +151,10 @@ class Neighbors(Ports):
         links = connections.links
         self.replica_groups = ReplicaGroups.of(replicas, worker, links.transport)
         self.averaging: OverlappedAveraging | None = None
-        if self.replica_groups is not None:
+        self.losses: LossExchange | None = None
+        if self.replica_groups is not None and replicas.train_alone:
+            self.losses = self.replica_groups.exchange_of_losses(links.waiting)
+        elif self.replica_groups is not None:
             self.averaging = OverlappedAveraging(stage.weights.trainable, self.replica_groups, links.waiting)
 
     def begin(self, minibatches: int, cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]) -> None:

@@ -12,6 +12,8 @@ from pipetrain.engine.executors.hooks import Around
 from pipetrain.engine.executors.messages.control import lost_stage_on_error
 from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.executors.replicas.averaging import Averaging, Round, RoundGradients, layouts, mean_in_first
+from pipetrain.engine.executors.replicas.exchange import ProcessExchange
+from pipetrain.engine.executors.replicas.late_losses import LossExchange
 from pipetrain.engine.losses import StepLoss
 from pipetrain.engine.schedules import Replicas
 
@@ -51,6 +53,23 @@ class ReplicaGroups:
             for group in (own.apart, own.together):
                 transport.connect_all(group)
         return own
+
+    def exchange_of_losses(self, waiting: Around) -> LossExchange | None:
+        """Passes losses among the replicas of the last stage; None in other stages. All call it together."""
+        if not self.have_losses:
+            return None
+        counts = ProcessExchange(self.control, waiting, torch.device("cpu"))
+        return LossExchange(self._connected(self.together, waiting), counts)
+
+    def exchange_of_weights(self, waiting: Around) -> ProcessExchange:
+        """Passes weights among the replicas; all call it together."""
+        return self._connected(self.apart, waiting)
+
+    def _connected(self, group: dist.ProcessGroup, waiting: Around) -> ProcessExchange:
+        """An exchange of what the device has, which connects the processes while none computes."""
+        exchange = ProcessExchange(group, waiting, self.transport.buffers)
+        exchange.begin(torch.zeros(1)).take()
+        return exchange
 
     def of_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Tensors of the first replica in every replica, given tensors of the same names. All call it together."""

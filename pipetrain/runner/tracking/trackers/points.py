@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipetrain.engine.program.trace import QUANTITIES
-from pipetrain.runner.tracking.records import OF_MESSAGES, Record, metrics_of
+from pipetrain.runner.tracking.records import OF_MESSAGES, REPLICA_DISTANCE, Record, metrics_of
 from pipetrain.runner.tracking.summary import totals_of_stages
 from pipetrain.runner.tracking.throughput import ALL_THROUGHPUTS
 
@@ -20,6 +20,7 @@ CHARTS = {
     "forward_staleness": ("forward_staleness", 1.0),
     "backward_staleness": ("backward_staleness", 1.0),
     RATE: ("stage_lr", 1.0),
+    REPLICA_DISTANCE: (REPLICA_DISTANCE, 1.0),
     **{name: (name, 1.0) for name in QUANTITIES},
     **{name: (f"messages_{name.replace('bytes', 'MB')}", _MB if "bytes" in name else 1.0) for name in OF_MESSAGES},
 }

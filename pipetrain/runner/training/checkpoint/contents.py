@@ -15,6 +15,8 @@ from pipetrain.runner.config.schema import leaves
 from pipetrain.runner.training.checkpoint import manifest, store, tensor_file
 from pipetrain.runner.training.components.optimizer_step import try_step
 
+_OF_WEIGHTS = "weights"
+
 
 def check_state(chain: LayerChain) -> None:
     """Raises a ConfigError for a weight or buffer that checkpoints cannot hold."""
@@ -48,7 +50,12 @@ def _of_kinds(folder: Path, kinds: Sequence[Kind], names: Collection[str] | None
 
 
 def _places(folder: Path) -> dict[TensorName, Path]:
-    """Name of each tensor -> its file, file by file.
+    """Name of each tensor -> its file, file by file; of replicas that train alone, the first."""
+    return {name: path for name, path in _places_of_all(folder).items() if not name.replica}
+
+
+def _places_of_all(folder: Path) -> dict[TensorName, Path]:
+    """Name of each tensor of each replica -> its file, file by file.
 
     Raises:
         ConfigError: a name is not that of a tensor of a checkpoint.
@@ -56,7 +63,7 @@ def _places(folder: Path) -> dict[TensorName, Path]:
     found: dict[TensorName, Path] = {}
     for entry in manifest.entries(folder):
         try:
-            found.update({TensorName.parse(name): folder / entry.name for name in entry.tensors})
+            found.update({name: folder / entry.name for name in map(TensorName.parse, entry.tensors)})
         except ValueError as error:
             raise ConfigError(f"{folder / entry.name}: holds tensors that no checkpoint has: {error}") from error
     return found
@@ -71,12 +78,15 @@ def restore(stages: Iterable[BaseStage], folder: Path, step: int) -> None:
     Raises:
         ConfigError: the checkpoint was saved from another model.
     """
-    places = _places(folder)
+    places = _places_of_all(folder)
+    saved = {name.replica for name in places}
     for stage in stages:
-        _restore(stage, places, step, f"resume={folder}")
+        replica = stage.state_of if stage.state_of in saved else 0  # as where replicas averaged gradients before
+        own = {name: path for name, path in places.items() if name.replica == replica}
+        _restore(stage, own, step, f"resume={folder}", replica)
 
 
-def _restore(stage: BaseStage, places: Mapping[TensorName, Path], step: int, source: str) -> None:
+def _restore(stage: BaseStage, places: Mapping[TensorName, Path], step: int, source: str, replica: int) -> None:
     ends = () if stage.messages is None else stage.messages.state()
     held = {*stage.full_names.values(), *stage.carried.names, stage.layers, *ends}
     files = {path for name, path in places.items() if name.of in held}
@@ -90,7 +100,7 @@ def _restore(stage: BaseStage, places: Mapping[TensorName, Path], step: int, sou
     tensors = dict(tensor_file.mapped(needed))
 
     def load(kind: Kind, names: Collection[str] | None) -> Saved:
-        saved = selected(tensors, kind, names)
+        saved = selected(tensors, kind, names, replica=replica)
         if kind in (Kind.MODEL, Kind.AVERAGE):
             return saved  # the stage copies them; other tensors it may keep
         return {of: {key: tensor.clone() for key, tensor in values.items()} for of, values in saved.items()}
@@ -137,17 +147,21 @@ def model_state(folder: Path, *, averaged: bool = False, names: Collection[str] 
     return {name: each[""] for saved in _of_kinds(folder, kinds, names) for name, each in saved.items()}
 
 
-def averages_of(folder: Path) -> float | None:
-    """The decay of a checkpoint's averages of weights; None if it has none."""
-    decay: float | None = dict(leaves(store.load_config(folder)["settings"])).get("train.ema")
-    return decay
+def averages_of(folder: Path) -> str | None:
+    """The setting that made a checkpoint's averages of weights; None if it has none."""
+    settings = dict(leaves(store.load_config(folder)["settings"]))
+    if settings.get("averaging.average") == _OF_WEIGHTS:
+        return f"averaging.average={_OF_WEIGHTS}"
+    decay = settings.get("train.ema")
+    return None if decay is None else f"train.ema={decay}"
 
 
 def averages_note(folder: Path, *, raw: bool) -> str | None:
     """How the weights that a command takes from a checkpoint are averaged; None if it has no averages."""
-    if (decay := averages_of(folder)) is None:
+    if (setting := averages_of(folder)) is None:
         return None
-    return f"not averaged, though train.ema={decay}" if raw else f"averaged with train.ema={decay}; --raw: not averaged"
+    plain = "of replica 0" if setting.endswith(_OF_WEIGHTS) else "not averaged"
+    return f"{plain}, though {setting}" if raw else f"averaged with {setting}; --raw: {plain}"
 
 
 def named_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:

@@ -70,7 +70,7 @@ def initial_weights(settings: ModelSettings, chain: LayerChain) -> InitialWeight
     match = _Match(setting, tensors, chain)
     match.check(strict=settings.strict)
     averaged = contents.averages_of(path) if path.is_dir() else None
-    how = [] if averaged is None else [f"averaged with train.ema={averaged}"]
+    how = [] if averaged is None else [f"averaged with {averaged}"]
     notes = [", ".join([f"{setting}: {match.loaded} are loaded", *how, *match.conversions()])]
     if match.listed:
         notes.append(f"model.strict=false: {match.kept} keep the values drawn from the seed; {match.listed}")

@@ -72,7 +72,9 @@ def _clipping(limit: float | None, rules: PipelineRules, method: str) -> list[st
     if limit is None:
         return []
     where = "per stage, since asynchronous stages have no common norm"
-    if not rules.replicas.even:
+    if rules.replicas.train_alone:
+        where = "per stage, since replicas train alone"
+    elif not rules.replicas.even:
         where = "per stage, since stages with unlike numbers of replicas update at other times"
     elif rules.schedule.synchronous:
         where = "over all stages together"

@@ -3,7 +3,8 @@
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules import ListSchedule, Replicas, Schedule
 from pipetrain.engine.schedules.round_robin import RoundRobin
-from pipetrain.runner.config.settings import ReplicaSettings
+from pipetrain.runner.config.settings import ReplicaSettings, Settings
+from pipetrain.runner.training.components.averaging import averaging_notes, options_without_effect, refuse_averaging
 from pipetrain.runner.training.components.stages import StagedModel
 
 
@@ -25,33 +26,38 @@ def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -
             f"partition.replicas={list(counts)}: schedule={schedule.name} is run by torch.distributed.pipelining, "
             "which knows no replicas; schedule=gpipe and 1f1b_flush do"
         )
-    return RoundRobin(schedule, Replicas(counts), replicas.scale_lr)
+    return RoundRobin(schedule, Replicas(counts, replicas.delay), replicas.scale_lr)
 
 
-def check_replicas(settings: ReplicaSettings, staged: StagedModel, precision: str, steps_per_epoch: int) -> list[str]:
-    """Notes on minibatches per update and learning rates of replicated stages.
+def check_replicas(settings: Settings, staged: StagedModel, steps_per_epoch: int, total_steps: int) -> list[str]:
+    """Notes on minibatches per update, learning rates and averages of replicated stages.
 
     Raises:
         ConfigError: replicas cannot train this model, or an epoch is too short for them.
     """
-    replicas, asked = staged.replicas, settings.counts
+    replicas, asked = staged.replicas, settings.replicas.counts
     if staged.plan.finegrained and max(asked or (1,)) > 1:
         raise ConfigError(
             f"partition.replicas={list(asked or ())}: not possible with partition=finegrained; use another partition"
         )
     if not replicas.several:
-        if (independent := max(phase.rules.method.independent_replicas for phase in staged.phases)) > 1:
+        independent = max(phase.rules.method.independent_replicas for phase in staged.phases)
+        if independent > 1:
             _refuse_carriers(f"partition.replicas=[{independent}]", staged)
-        return []
+        refuse_averaging(settings, replicas, independent)
+        return options_without_effect(settings)
+    refuse_averaging(settings, replicas, 1)
     of_plan = "the plan's " if asked is None else ""
     given = f"{of_plan}partition.replicas={list(replicas.counts)}"
-    _refuse_where_impossible(given, staged, precision)
+    _refuse_where_impossible(given, staged, settings.train.precision)
     if (most := max(replicas.counts)) > steps_per_epoch:
         raise ConfigError(
             f"{given}: an epoch has {steps_per_epoch} minibatches, too few for {most} replicas; use at most "
             f"{steps_per_epoch} replicas, or a smaller train.batch_size"
         )
-    return _notes(replicas, scales_lr=settings.scale_lr)
+    if replicas.train_alone:
+        return averaging_notes(settings, replicas, total_steps)
+    return [*_notes(replicas, scales_lr=settings.replicas.scale_lr), *options_without_effect(settings)]
 
 
 def _notes(replicas: Replicas, *, scales_lr: bool) -> list[str]:

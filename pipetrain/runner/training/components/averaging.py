@@ -1,0 +1,98 @@
+"""Replicas that train alone: how their weights are averaged, and what goes with that."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import ceil
+from typing import Any
+
+from pipetrain.engine.errors import ConfigError, as_configured
+from pipetrain.engine.schedules import Replicas
+from pipetrain.engine.stage.replica_weights import Averaging
+from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.schema import AveragingConfig, leaves
+from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.training.timetable import Timetable
+
+
+def build_averaging(settings: Settings, replicas: Replicas, timetable: Timetable) -> Averaging | None:
+    """The averaging of the weights of replicas that train alone; None if there are none."""
+    if not replicas.train_alone:
+        return None
+    options, count = asdict(settings.averaging), max(replicas.counts)
+    del options["average"]
+    updates = sum(-(-interval.minibatches // count) for interval in timetable.intervals(0))
+    rule = Target("averaging", "pipetrain.zoo.weight_averaging.WeightAveraging", {}).located()
+    averaging: Averaging = rule(**options, updates=updates, seed=settings.seed)
+    return averaging
+
+
+def refuse_averaging(settings: Settings, replicas: Replicas, independent: int) -> None:
+    """Raises a ConfigError if replicas are to train alone and cannot; `independent` are those of a method."""
+    given = "averaging.average=weights"
+    if settings.replicas.delay is None:
+        return
+    if independent > 1:
+        method = settings.choices["method"]
+        raise ConfigError(f"{given}: method={method} has replicas of its own; method=data_parallel works")
+    if not replicas.several:
+        raise ConfigError(
+            f"{given}: no stage has replicas; set partition.replicas, such as [2,2], or leave averaging.average out"
+        )
+    if settings.train.ema is not None:
+        raise ConfigError(
+            f"{given} with train.ema={settings.train.ema}: evaluations read the mean over the replicas; leave one out"
+        )
+
+
+def averaging_notes(settings: Settings, replicas: Replicas, total_steps: int) -> list[str]:
+    """Notes on how the weights of replicas that train alone are averaged."""
+    given, count = settings.averaging, max(replicas.counts)
+    parts, updates = ceil(1 / given.share - 1e-9), total_steps // count
+    notes = [
+        f"{count} replicas train alone, each on 1 of {count} minibatches; {1 / parts:.3g} of the weights is averaged "
+        f"after each update, {given.delay} updates late"
+    ]
+    if updates <= given.delay:
+        notes.append(f"warning: averaging.delay={given.delay}: nothing is averaged in {updates} updates")
+    elif parts <= given.delay and given.correction != "none":
+        notes.append(
+            f"warning: averaging.share={given.share} averaging.delay={given.delay}: weights are averaged again before "
+            "their last average has come, and replicas may drift apart; averaging.correction=none or "
+            f"averaging.share={1 / (given.delay + 1):.2g} works"
+        )
+    return notes
+
+
+def options_without_effect(settings: Settings) -> list[str]:
+    """A warning of an option of `averaging` that only matters to replicas that train alone."""
+    usual = asdict(AveragingConfig())
+    for name, value in asdict(settings.averaging).items():
+        if settings.replicas.delay is None and value != usual[name]:
+            return [
+                f"warning: averaging.{name}={as_configured(value)}: has no effect, because averaging.average=gradients"
+            ]
+    return []
+
+
+def check_resumed_averaging(settings: Settings, replicas: Replicas, progress: Mapping[str, Any], config: Any) -> None:
+    """Checks that replicas which train alone go on as many, and with the averages that are under way.
+
+    `progress` and `config` are a checkpoint's.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    before, now = dict(leaves(config["settings"])), dict(leaves(settings.stored))
+    if before.get("averaging.average") != "weights":
+        return
+    counts = tuple(progress.get("replicas") or (1,))
+    pairs = {name: (before[name], now[name]) for name in ("averaging.average", "averaging.share", "averaging.delay")}
+    if max(counts) != max(replicas.counts):
+        pairs["partition.replicas"] = list(counts), list(replicas.counts)
+    for name, (old, new) in pairs.items():
+        if old != new:
+            raise ConfigError(
+                f"resume={settings.resume}: replicas train alone there, with {name}={as_configured(old)}, and this run "
+                f"has {name}={as_configured(new)}; give {name}={as_configured(old)} again, or start a new run from the "
+                "mean of the replicas with model.weights"
+            )
