@@ -7,6 +7,7 @@ between two rows of one round, and its result is the median over the rounds as w
 
     ddp             torch's DistributedDataParallel in two processes, each with the whole model
     data_parallel   pipetrain on the same minibatches, with one stage in two replicas
+    train_alone     likewise, but they average a twentieth of their weights after each update, which comes two later
     pipedream       two stages
     pipedream_rr    the same two stages, the first in two replicas, in three processes
 
@@ -16,11 +17,13 @@ gain.
 
 import argparse
 import contextlib
+import gc
 import os
 import socket
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import torch
@@ -47,17 +50,20 @@ from pipetrain.engine.schedules.round_robin import RoundRobin
 from pipetrain.engine.schedules.sequential import DataParallel
 from pipetrain.engine.stage.stage import Stage
 from pipetrain.runner.training.components.machine import keep_freed_memory
+from pipetrain.zoo.weight_averaging import WeightAveraging
 
 WARM_UP, COOL_DOWN = 4, 4
 """Number of minibatches at the start and at the end of a round that are not counted."""
 DDP_PROCESSES = 2
 OURS = {
     "data_parallel": PipelineRules(RoundRobin(DataParallel(), Replicas((2,))), Synchronous(), 1, 1),
+    "train_alone": PipelineRules(RoundRobin(DataParallel(), Replicas((2,), delay=2)), Synchronous(), 1, 1),
     "pipedream": PipelineRules(OneFOneB(), PipeDream(), 2, 1),
     "pipedream_rr": PipelineRules(RoundRobin(OneFOneB(), Replicas((2, 1))), PipeDream(), 2, 1),
 }
 ROWS = ("ddp", *OURS)
-RATIOS = (("data_parallel", "ddp"), ("pipedream_rr", "pipedream"))
+RATIOS = (("data_parallel", "ddp"), ("train_alone", "data_parallel"), ("pipedream_rr", "pipedream"))
+AVERAGING = WeightAveraging(delay=2)
 
 Row = Callable[[], tuple[float | None, list[float]]]
 """Trains for a round, and returns the mean seconds of a minibatch, None if unknown, and the losses of minibatches."""
@@ -101,7 +107,8 @@ def ddp(workload: Workload, rank: int, steps: int) -> Row:
 def ours(workload: Workload, rank: int, steps: int, rules: PipelineRules) -> Row:
     stage, replica = rules.replicas.places[rank]
     times, losses, on_step = stamps()
-    stages = build_stages(workload.chain(), even_bounds(workload, rules), training(workload), [stage], replica)
+    options = replace(training(workload), averaging=AVERAGING if rules.replicas.train_alone else None)
+    stages = build_stages(workload.chain(), even_bounds(workload, rules), options, [stage], replica)
     executor = connect_stages(stages, [Phase(rules, 0, steps)], RunHooks(on_step), clip_norm=None)
     loader = Loader(workload.pictures(steps), batch_size=workload.batch, shuffle=False)
 
@@ -152,6 +159,7 @@ def process(pipe: Connection, rank: int, port: int, name: str, options: argparse
             dist.barrier()
             pipe.send(row())
             del row
+            gc.collect()  # stages refer to themselves
             for group in process_groups()[len(others) :]:
                 dist.destroy_process_group(group)
 

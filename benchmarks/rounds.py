@@ -52,6 +52,7 @@ OURS: dict[str, tuple[Schedule, Method, int]] = {
     "naive_async": (OneFOneB(), NaiveAsync(), 1),
     "pipedream": (OneFOneB(), PipeDream(), 1),
     "pipedream_v": (OneFOneBV(), PipeDream(), 1),
+    "pipedream_v332": (OneFOneBV((3, 3, 2)), PipeDream(), 1),
     "pipeoptim": (OneFOneB(), PipeOptim(), 1),
     "pipemare": (PipeMareSchedule(), PipeMare(), 1),
 }

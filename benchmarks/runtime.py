@@ -11,6 +11,7 @@ round, and its result is the median over the rounds as well.
     limit            the two stages as two processes that do not communicate, with stored inputs and gradients
     naive_async, pipedream, pipeoptim, pipemare, gpipe_nN, 1f1b_flush_nN      pipetrain, with the stages' idle shares
     pipedream_v      `pipedream` with `schedule=1f1b_v`: two stages in each process, which split their backwards
+    pipedream_v332   the same with `schedule.times=[3,3,2]`
     NAME_auto        the same with `partition=auto`
     limit_K          the limit for a second stage that begins at layer K, if `pipedream` is cut elsewhere
     torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, with the same stages and optimizer
@@ -40,7 +41,7 @@ from pipetrain.engine.executors.messages.transport import NEVER, set_environment
 from pipetrain.runner.training.components.machine import device_at, keep_freed_memory
 
 _ASYNCHRONOUS = ("naive_async", "pipedream", "pipeoptim", "pipemare")
-_V = "pipedream_v"
+_V, _V332 = "pipedream_v", "pipedream_v332"
 _COMPARED = ("gpipe", "torch_gpipe", "1f1b_flush", "torch_1f1b")
 _PAIRS = (
     ("pipedream", "naive_async"),
@@ -48,6 +49,7 @@ _PAIRS = (
     ("pipemare", "pipedream"),
     (_V, "pipedream"),
     (f"{_V}_auto", "pipedream"),
+    (_V332, "pipedream"),
     *((f"gpipe_n{n}", f"torch_gpipe_n{n}") for n in MICROBATCHES),
     *((f"1f1b_flush_n{n}", f"torch_1f1b_n{n}") for n in MICROBATCHES),
     ("pipedream", "sequential"),
@@ -63,9 +65,10 @@ def rows_of(workload: Workload, device: str) -> list[Row]:
         asynchronous += [Row(name, name, even), *([Row(f"{name}_auto", name, auto)] if auto != even else [])]
         if name == "pipedream":
             of_v = auto_bounds(profile, name, 2 * STAGES, "schedule=1f1b_v")
-            asynchronous += [Row(_V, _V, even_bounds(workload, rules_of(_V))), Row(f"{_V}_auto", _V, of_v)]
+            even_v = even_bounds(workload, rules_of(_V))
+            asynchronous += [Row(_V, _V, even_v), Row(f"{_V}_auto", _V, of_v), Row(_V332, _V332, even_v)]
     own = next(row for row in asynchronous if row.name == "pipedream")
-    cuts = {row.cut: row.bounds for row in (own, *asynchronous) if row.kind != _V}
+    cuts = {row.cut: row.bounds for row in (own, *asynchronous) if row.kind not in (_V, _V332)}
     limits = [Row("limit" if cut == own.cut else f"limit_{cut}", "limit", bounds) for cut, bounds in cuts.items()]
     synchronous = [
         Row(name, name, even_bounds(workload, rules_of(f"gpipe_n{n}")))

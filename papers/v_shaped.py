@@ -227,8 +227,9 @@ _NOT_SHOWN = (
     "**Scale.** Simulated runs of a model with 210,000 weights, 1,000 steps long, at learning rates chosen for one "
     "stage; none at the scale of a paper, none with rates tuned at each depth.",
     "**Time and memory.** The order assumes that F, B and W take equally long: processes wait where they do not, which "
-    "changes no loss. A V doubles the messages: each minibatch crosses 2P - 2 times between processes, and back, in "
-    "place of P - 1. Neither is measured here.",
+    "changes no loss. An [order for their own durations](../speed.md#two-stages-per-process-in-a-v) does without the "
+    "waits; if W is as short as in many networks, its weights are as stale as under `1f1b`. A V doubles the messages: "
+    "each minibatch crosses 2P - 2 times between processes, and back, in place of P - 1. Neither is measured here.",
 )
 
 
