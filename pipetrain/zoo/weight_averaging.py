@@ -8,7 +8,7 @@ replica has learned in between.
 import math
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -34,16 +34,16 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True)
 class WeightAveraging(Averaging):
-    """How the weights of replicas are averaged.
+    """The rule by which replicas average their weights.
 
     With c = W[m] - W'[m], what the replica has changed since it gave W'[m] `delay` updates ago, and k the number of
     updates so far, the new W[m] is a + λ·b[m], b[m] <- β_k·b[m] + (1 - β_k)·c (ema; the first b of a weight is c, and 0
     elsewhere), a + λ·c (update), or a (none).
 
     Attributes:
-        share: p, of the elements of each weight; they are divided at random into ceil(1 / p) parts, some of them empty
-            if there are fewer elements, which take turns; then they are divided anew. More than 2^20 elements are
-            divided in blocks of so many.
+        share: p. Each weight is split at random into ceil(1 / p) parts, some of them empty if it has fewer elements.
+            Every update averages one part; after the last one, the weight is split again. Weights of more than 2^20
+            elements are split in blocks of this size.
         delay: number of updates from giving to averaging.
         correction: one of `CORRECTIONS`.
         strength: λ.
@@ -107,7 +107,7 @@ class Parts:
         self._orders: list[Tensor] = []
 
     def elements(self, turn: int) -> Tensor:
-        """Places in the weight's memory of the part whose turn it is, in an order that the memory has no part in."""
+        """Places in the weight's memory of the part whose turn it is; their order does not depend on the memory's."""
         begun, part = divmod(turn, self._number)
         if begun != self._round:
             starts = range(0, max(1, self._layout.numel()), _BLOCK)
@@ -153,7 +153,7 @@ class _Late:
                 if (rows := gathered.take()) is None:
                     self.known = {}
                     return None
-                mean = mean_in_first([rows[0].clone(), *rows[1:]])
+                mean = _mean(rows)
                 sizes = [self.own[name].numel() for name in names]
                 self.known.update(zip(names, mean.split(sizes), strict=True))
             self.gathered = []
@@ -167,7 +167,6 @@ class StageAveraging(ReplicaWeights):
         self._exchange = exchange
         self._rule = rule
         self._module, self._weights = stage.module, stage.weights  # not the stage, whose part it is
-        self.delay = rule.delay
         parameters = stage.optimizer.parameters
         self._parts = {
             name: Parts(weight, stage.full_names[name], rule.parts, rule.seed) for name, weight in parameters.items()
@@ -203,7 +202,7 @@ class StageAveraging(ReplicaWeights):
 
     @override
     def bring_in(self) -> bool:
-        while len(self._late) > self.delay:
+        while len(self._late) > self._rule.delay:
             if (means := self._late[0].means()) is None:
                 return False
             self._take_over(self._late.popleft(), means)
@@ -247,14 +246,14 @@ class StageAveraging(ReplicaWeights):
             ):
                 gathered = self._exchange.begin(piece)
                 yield
-                mean = _mean(gathered)
+                mean = _mean_of_all(gathered)
                 target.copy_(mean)
                 squares.append((_square(piece - mean), _square(mean)))
         for buffer in self._module.buffers():
             if buffer.is_floating_point():
                 gathered = self._exchange.begin(buffer.detach().clone().reshape(-1))
                 yield
-                buffer.copy_(_mean(gathered).view(buffer.shape))
+                buffer.copy_(_mean_of_all(gathered).view(buffer.shape))
         if squares:
             of_differences, of_means = zip(*squares, strict=True)
             self._distance = torch.stack(of_differences).sum(), torch.stack(of_means).sum()
@@ -286,7 +285,7 @@ class StageAveraging(ReplicaWeights):
             return
         self._updates = int(next(iter(saved.values()))["updates"])
         memory = self._memory()
-        for turn in range(max(0, self._updates - self.delay), self._updates):
+        for turn in range(max(0, self._updates - self._rule.delay), self._updates):
             elements = {name: parts.elements(turn) for name, parts in self._parts.items()}
             own = {name: memory[name].index_select(0, chosen) for name, chosen in elements.items()}
             self._late.append(_Late(elements, own, known=dict(own)))
@@ -294,8 +293,8 @@ class StageAveraging(ReplicaWeights):
             sizes = [late.own[name].numel() for late in self._late]
             if sum(sizes) != (state["own"].numel() if "own" in state else 0):
                 raise ConfigError(
-                    f"averaging.share={self._rule.share} averaging.delay={self.delay}: the averages of weights under "
-                    "way were saved with others; take the same as then"
+                    f"averaging.share={self._rule.share} averaging.delay={self._rule.delay}: the averages of weights "
+                    "under way were saved with others; take the same as then"
                 )
             if self._late:
                 own, mean = (state[each].to(memory[name].device).split(sizes) for each in ("own", "mean"))
@@ -305,10 +304,15 @@ class StageAveraging(ReplicaWeights):
                 self._ema[name] = torch.empty_like(as_real(self._weights.trainable[name])).copy_(state["ema"])
 
 
-def _mean(gathered: Gathered) -> Tensor:
+def _mean(rows: Sequence[Tensor]) -> Tensor:
+    """The mean of the replicas' tensors, in new memory."""
+    return mean_in_first([rows[0].clone(), *rows[1:]])
+
+
+def _mean_of_all(gathered: Gathered) -> Tensor:
     rows = gathered.take()
     assert rows is not None, "all replicas have given it"
-    return mean_in_first([rows[0].clone(), *rows[1:]])
+    return _mean(rows)
 
 
 def _splitmix64(seed: int, first: int, count: int, device: torch.device) -> Tensor:

@@ -99,9 +99,9 @@ class StageRunner:
         """Largest values of the scaled gradients sent since the last update; kept if the stage sets its own factor."""
         self._losses: Sequence[StepLoss] = ()
         self._late_losses: LateLosses | None = None
-        if stage.replica_weights is not None and ports.losses is not None:
+        if ports.losses is not None and self._replicas.delay is not None:
             on_step = None if stage.replica else hooks.on_step
-            self._late_losses = LateLosses(ports.losses, stage.replica_weights.delay, stage.device, on_step)
+            self._late_losses = LateLosses(ports.losses, self._replicas.delay, stage.device, on_step)
 
     @property
     def next(self) -> Operation | None:

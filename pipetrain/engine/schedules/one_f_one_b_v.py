@@ -93,7 +93,7 @@ def _starts(f: int, b: int, w: int, D: int) -> list[tuple[int, int, int]]:
 
 
 def _of_equal_times(r: int, D: int) -> tuple[int, int, int]:
-    """Of all starts those with the least time from F to B on stage 0, as V-Min.
+    """The starts with the least time from F to B on stage 0, as in V-Min.
 
     F and B go from stage to stage without a wait, except for two units before the first B if 3 divides D, as those of a
     process would coincide. W follows B by 1, 2 or 4 units, the first of these at which both stages of the process find
@@ -107,10 +107,10 @@ def _of_equal_times(r: int, D: int) -> tuple[int, int, int]:
 
 
 def _fewest_periods(f: int, b: int, w: int, D: int) -> list[tuple[int, int, int]]:
-    """Of all starts those with the fewest whole periods from F to W, summed over the stages.
+    """The starts with the fewest whole periods from F to W, summed over the stages.
 
-    Then the time from F to B on stage 0, and the longer of the two waits of a process before a W, are as short as this
-    allows.
+    Among these, the time from F to B on stage 0 is the least, and then the longer of the two waits of a process before
+    a W.
 
     W - F of a stage is the time of all steps from its F on, forth and back, to its W; the order of its process gives it
     modulo T. So whole periods are few if steps are short. A step between stages r and r + 1 counts for stages 0 to r,
@@ -126,7 +126,7 @@ def _fewest_periods(f: int, b: int, w: int, D: int) -> list[tuple[int, int, int]
         return least + (end - start - least) % T
 
     costs: dict[_Order, int] = {}
-    """What the waits before W of a process add to the length, less W - F modulo T."""
+    """Order of a process -> its part of the path's length: the waits before its Ws, less W - F modulo T."""
     for order in permutations(range(5)):
         begins = accumulate(((f, b, b, w, w)[op] for op in order[:-1]), initial=f)
         far_f, far_b, near_b, far_w, near_w = (begin for _, begin in sorted(zip(order, begins, strict=True)))

@@ -98,7 +98,7 @@ class BaseStage(ABC):
 
     @property
     def state_of(self) -> int:
-        """The replica whose state it has: its own if replicas train alone, else that of the first."""
+        """Index of the replica whose state the stage saves and loads: its own if replicas train alone, else 0."""
         return 0 if self.replica_weights is None else self.replica
 
     @property

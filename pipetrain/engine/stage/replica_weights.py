@@ -44,13 +44,7 @@ class Averaging(Protocol):
 
 
 class ReplicaWeights(Protocol):
-    """Averages the weights of a replica of a stage with those of its other replicas.
-
-    Attributes:
-        delay: number of updates after which an average has to be there.
-    """
-
-    delay: int
+    """Averages the weights of a replica of a stage with those of its other replicas."""
 
     def updated(self) -> None:
         """Gives what is to be averaged after an update; does not wait."""

@@ -187,9 +187,15 @@ class CutProfile:
                 largest = max(groups.values())
                 exchanged += (largest - 1) / largest / speed
                 members = list(groups)
-            sent = 2.0 if self.weight_share is None else self.weight_share * (bounds[1] - bounds[0])
-            seconds.append(sent * exchanged * size)
+            seconds.append(self._exchanged(bounds[1] - bounds[0]) * exchanged * size)
         return seconds
+
+    def _exchanged(self, replicas: int) -> float:
+        """What m replicas exchange in a round, in units of (m - 1)/m of their weights.
+
+        They send gradients and take their means, or each sends a share of its weights to all others.
+        """
+        return 2.0 if self.weight_share is None else self.weight_share * replicas
 
     @property
     def ties(self) -> list[tuple[list[int], float]]:
@@ -218,10 +224,7 @@ class CutProfile:
         gradient to the k - 1 others. Stages of one device send each other nothing.
         """
         exchanged = zip(self.replicas, self.trainable_bytes, strict=True)
-        if self.weight_share is None:
-            averaged = sum(2 * (m - 1) / m * size for m, size in exchanged)
-        else:
-            averaged = sum((m - 1) * self.weight_share * size for m, size in exchanged)
+        averaged = sum(self._exchanged(m) * (m - 1) / m * size for m, size in exchanged)
         links = zip(*self.link_bytes, self.row.link_bytes_per_s, strict=True)
         sent = sum(forward + back for forward, back, speed in links if speed < inf)
         tied = ((len({self.devices[r] for r in stages}), size) for stages, size in self._tied_bytes)

@@ -75,7 +75,7 @@ def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -
 
 @dataclass(frozen=True)
 class Message:
-    """One tensor of a minibatch, as a link carries it.
+    """The message of one tensor of a minibatch.
 
     Attributes:
         sent_bytes: in the format of the messages.

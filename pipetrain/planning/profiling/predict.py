@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +95,7 @@ class ProfiledRun:
         placement = found if found.several and max(replicas) == 1 else None
         devices = sum(replicas) if placement is None else placement.num_processes
         topology = _checked_topology(settings, profile, devices)
-        share = 1 / ceil(1 / settings.averaging.share - 1e-9) if settings.replicas.delay is not None else None
+        share = None if settings.replicas.delay is None else 1 / settings.averaging.parts
         cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology, placement, share)
         cut = replace(cut, profile=with_messages(cut.profile, settings, cut.sources))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}

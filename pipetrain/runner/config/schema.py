@@ -1,6 +1,7 @@
 """The structured configuration: the settings that `pipetrain run` accepts, their types and defaults."""
 
 import functools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -99,7 +100,7 @@ class ReplicasConfig:
 
 @dataclass(frozen=True)
 class AveragingConfig:
-    """What replicas of a stage average: docs/replicas.md."""
+    """What the replicas of a stage average, gradients or weights: docs/replicas.md."""
 
     average: str = "gradients"
     """gradients, in every update; or weights: each replica trains alone, and a share of its weights is averaged."""
@@ -108,8 +109,8 @@ class AveragingConfig:
     delay: int = 10
     """Updates after which the average comes."""
     correction: str = "ema"
-    """What a replica has changed until then is added to the average: ema, its moving average; update, as it is; or
-    none."""
+    """What is added to the average for the changes that a replica has made since: ema, their moving average; update,
+    the changes themselves; or none."""
     strength: float = 1.0
     """Factor on the correction."""
     decay: float = 0.5
@@ -118,6 +119,11 @@ class AveragingConfig:
     """The decay at the end of the run."""
     rise_after: int | None = 1000
     """Updates after which the decay begins to rise to averaging.final_decay; null: it stays."""
+
+    @property
+    def parts(self) -> int:
+        """Number of parts of a weight, of which every update averages one."""
+        return math.ceil(1 / self.share - 1e-9)  # 1 / (1 / n) may be slightly more than n
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,11 @@ class ReplicaSettings:
         return cls(tuple(counts), scale_lr, delay)
 
 
+def replicas_train_alone(settings: Mapping[str, Any]) -> bool:
+    """True if replicas of a run with these settings, as its files hold them, train alone."""
+    return bool(settings.get("averaging", {}).get("average") == "weights")
+
+
 @dataclass(frozen=True)
 class MetricSettings:
     """A metric of evaluations: its target returns an object with `update` and `compute`.

@@ -133,7 +133,7 @@ def _prepared(settings: Settings, run: RunDirectory) -> Job:
     if resume is not None:
         notes += links_without_state(settings, plan, placement, ends_of_links(resume))
     if found is not None:
-        check_resumed_averaging(settings, staged.replicas, found.progress, found.config)
+        check_resumed_averaging(settings, staged.replicas, found.progress, found.config, found.changes)
     processes = 1 if plan.finegrained else placement.num_processes
     notes += [*transport_notes(settings.executor, device, processes), *resume_notes, *start.notes]
     return Job(

@@ -23,7 +23,7 @@ SCHEDULES = [*LOOPED, ZBH1(), ZBV(), OneFOneBV(), *TIMED]
 SYNCHRONOUS = [each for each in SCHEDULES if each.synchronous]
 CONTINUOUS = [each for each in SCHEDULES if not each.synchronous]
 ALIKE = [each for each in CONTINUOUS if each not in TIMED]
-"""Those for operations of equal durations."""
+"""Schedules whose order assumes that operations take equally long."""
 
 
 @st.composite

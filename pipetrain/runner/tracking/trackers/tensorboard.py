@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from pipetrain.engine.program.trace import QUANTITIES
 from pipetrain.runner.config.messages import have_formats
+from pipetrain.runner.config.settings import replicas_train_alone
 from pipetrain.runner.tracking.callbacks import Callback, RunInfo
 from pipetrain.runner.tracking.records import OF_MESSAGES, REPLICA_DISTANCE, Record, read_records
 from pipetrain.runner.tracking.run_directory import RunDirectory
@@ -38,8 +39,7 @@ class TensorBoard(Callback):
         self._hyperparameters = values_set(run.settings, run.choices)
         measures = run.settings.get("log", {}).get("staleness_every_steps") is not None
         left_out = {*(() if measures else QUANTITIES), *(() if have_formats(run.settings) else OF_MESSAGES)}
-        if run.settings.get("averaging", {}).get("average") != "weights":
-            left_out.add(REPLICA_DISTANCE)
+        left_out |= set() if replicas_train_alone(run.settings) else {REPLICA_DISTANCE}
         self._to_chart = [name for name in CHARTS if name not in left_out]
         text = OmegaConf.to_yaml(OmegaConf.create(dict(run.settings)))
         self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))

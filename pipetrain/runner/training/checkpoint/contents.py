@@ -12,10 +12,12 @@ from pipetrain.engine.stage.base import BaseStage
 from pipetrain.engine.stage.saved_state import Kind, Saved, TensorName, restore_stage, selected
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.schema import leaves
+from pipetrain.runner.config.settings import replicas_train_alone
 from pipetrain.runner.training.checkpoint import manifest, store, tensor_file
 from pipetrain.runner.training.components.optimizer_step import try_step
 
-_OF_WEIGHTS = "weights"
+_OF_REPLICAS = "averaging.average=weights"
+"""The setting that makes the mean over replicas."""
 
 
 def check_state(chain: LayerChain) -> None:
@@ -149,10 +151,10 @@ def model_state(folder: Path, *, averaged: bool = False, names: Collection[str] 
 
 def averages_of(folder: Path) -> str | None:
     """The setting that made a checkpoint's averages of weights; None if it has none."""
-    settings = dict(leaves(store.load_config(folder)["settings"]))
-    if settings.get("averaging.average") == _OF_WEIGHTS:
-        return f"averaging.average={_OF_WEIGHTS}"
-    decay = settings.get("train.ema")
+    settings = store.load_config(folder)["settings"]
+    if replicas_train_alone(settings):
+        return _OF_REPLICAS
+    decay = dict(leaves(settings)).get("train.ema")
     return None if decay is None else f"train.ema={decay}"
 
 
@@ -160,7 +162,7 @@ def averages_note(folder: Path, *, raw: bool) -> str | None:
     """How the weights that a command takes from a checkpoint are averaged; None if it has no averages."""
     if (setting := averages_of(folder)) is None:
         return None
-    plain = "of replica 0" if setting.endswith(_OF_WEIGHTS) else "not averaged"
+    plain = "of replica 0" if setting == _OF_REPLICAS else "not averaged"
     return f"{plain}, though {setting}" if raw else f"averaged with {setting}; --raw: {plain}"
 
 

@@ -1,17 +1,20 @@
 """Replicas that train alone: how their weights are averaged, and what goes with that."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from math import ceil
 from typing import Any
 
 from pipetrain.engine.errors import ConfigError, as_configured
 from pipetrain.engine.schedules import Replicas
 from pipetrain.engine.stage.replica_weights import Averaging
 from pipetrain.runner.config.instantiate import Target
-from pipetrain.runner.config.schema import AveragingConfig, leaves
-from pipetrain.runner.config.settings import Settings
+from pipetrain.runner.config.schema import AveragingConfig
+from pipetrain.runner.config.settings import Settings, replicas_train_alone
+from pipetrain.runner.config.settings_diff import Difference
 from pipetrain.runner.training.timetable import Timetable
+
+_UNDER_WAY = ("averaging.average", "averaging.share", "averaging.delay")
+"""Settings that say which averages of weights are under way."""
 
 
 def build_averaging(settings: Settings, replicas: Replicas, timetable: Timetable) -> Averaging | None:
@@ -47,14 +50,14 @@ def refuse_averaging(settings: Settings, replicas: Replicas, independent: int) -
 def averaging_notes(settings: Settings, replicas: Replicas, total_steps: int) -> list[str]:
     """Notes on how the weights of replicas that train alone are averaged."""
     given, count = settings.averaging, max(replicas.counts)
-    parts, updates = ceil(1 / given.share - 1e-9), total_steps // count
+    updates = total_steps // count
     notes = [
-        f"{count} replicas train alone, each on 1 of {count} minibatches; {1 / parts:.3g} of the weights is averaged "
-        f"after each update, {given.delay} updates late"
+        f"{count} replicas train alone, each on 1 of {count} minibatches; {1 / given.parts:.3g} of the weights is "
+        f"averaged after each update, {given.delay} updates late"
     ]
     if updates <= given.delay:
         notes.append(f"warning: averaging.delay={given.delay}: nothing is averaged in {updates} updates")
-    elif parts <= given.delay and given.correction != "none":
+    elif given.parts <= given.delay and given.correction != "none":
         notes.append(
             f"warning: averaging.share={given.share} averaging.delay={given.delay}: weights are averaged again before "
             "their last average has come, and replicas may drift apart; averaging.correction=none or "
@@ -64,35 +67,39 @@ def averaging_notes(settings: Settings, replicas: Replicas, total_steps: int) ->
 
 
 def options_without_effect(settings: Settings) -> list[str]:
-    """A warning of an option of `averaging` that only matters to replicas that train alone."""
+    """A warning of an option of `averaging` that only matters to replicas that train alone, where none do."""
     usual = asdict(AveragingConfig())
-    for name, value in asdict(settings.averaging).items():
-        if settings.replicas.delay is None and value != usual[name]:
-            return [
-                f"warning: averaging.{name}={as_configured(value)}: has no effect, because averaging.average=gradients"
-            ]
-    return []
+    given = [(name, value) for name, value in asdict(settings.averaging).items() if value != usual[name]]
+    return [
+        f"warning: averaging.{name}={as_configured(value)}: has no effect, because averaging.average=gradients"
+        for name, value in given[:1]
+    ]
 
 
-def check_resumed_averaging(settings: Settings, replicas: Replicas, progress: Mapping[str, Any], config: Any) -> None:
+def check_resumed_averaging(
+    settings: Settings,
+    replicas: Replicas,
+    progress: Mapping[str, Any],
+    config: Mapping[str, Any],
+    changes: Sequence[Difference],
+) -> None:
     """Checks that replicas which train alone go on as many, and with the averages that are under way.
 
-    `progress` and `config` are a checkpoint's.
+    `progress` and `config` are a checkpoint's, from whose settings those of the run have `changes`.
 
     Raises:
         ConfigError: they cannot.
     """
-    before, now = dict(leaves(config["settings"])), dict(leaves(settings.stored))
-    if before.get("averaging.average") != "weights":
+    if not replicas_train_alone(config["settings"]):
         return
-    counts = tuple(progress.get("replicas") or (1,))
-    pairs = {name: (before[name], now[name]) for name in ("averaging.average", "averaging.share", "averaging.delay")}
+    wrong = [each for each in changes if each.setting in _UNDER_WAY]
+    counts = progress.get("replicas") or [1]
     if max(counts) != max(replicas.counts):
-        pairs["partition.replicas"] = list(counts), list(replicas.counts)
-    for name, (old, new) in pairs.items():
-        if old != new:
-            raise ConfigError(
-                f"resume={settings.resume}: replicas train alone there, with {name}={as_configured(old)}, and this run "
-                f"has {name}={as_configured(new)}; give {name}={as_configured(old)} again, or start a new run from the "
-                "mean of the replicas with model.weights"
-            )
+        wrong.append(Difference("partition.replicas", list(counts), list(replicas.counts)))
+    for each in wrong[:1]:
+        old = f"{each.setting}={as_configured(each.old)}"
+        raise ConfigError(
+            f"resume={settings.resume}: replicas train alone there, with {old}, and this run has "
+            f"{each.setting}={as_configured(each.new)}; give {old} again, or start a new run from the mean of the "
+            "replicas with model.weights"
+        )
