@@ -14,7 +14,7 @@ PAPERS := pipeoptim pipemare zhang timeprest pipedream one_step_delay asyncpp pa
 
 # Where versions may matter: the command, private APIs, torch's pipelines, optimizers and hooks, figures, images, vocabularies,
 # texts and videos of other packages, torchvision's models.
-LOWER_TESTS := tests/test_cli.py tests/test_private_apis.py tests/data/libraries tests/runner/libraries \
+LOWER_TESTS := tests/test_cli.py tests/test_private_apis.py tests/data/libraries \
 	tests/plugins/torch_schedules tests/engine/methods/test_lwp.py tests/runner/executors/test_method_runs.py \
 	tests/engine/optim tests/engine/stage tests/engine/models tests/graph tests/zoo/models tests/zoo/optim \
 	tests/runner/training/components/test_torch_scheduler.py \

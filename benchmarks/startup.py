@@ -105,8 +105,8 @@ def marked_run(marks: Path, words: list[str]) -> None:
 
     from pipetrain import cli
     from pipetrain.commands.run import one_run
+    from pipetrain.data.libraries.imports import gc_paused
     from pipetrain.runner.api import one_run as shared
-    from pipetrain.runner.libraries.imports import gc_paused
 
     def simulated_steps(*given: Any) -> Any:
         from pipetrain.runner.tracking.run_recorder import Recorder

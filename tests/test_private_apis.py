@@ -375,7 +375,7 @@ def test_reading_ends_for_good_when_it_is_told_to():
 
 ALONE = """\
 import sys, torch
-from pipetrain.runner.libraries import lazy_compiler
+from pipetrain.data.libraries import lazy_compiler
 lazy_compiler.install()
 stand_in = sys.modules["torch._dynamo"]
 for name in ("SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adagrad"):

@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from pipetrain.data.files.json_reader import from_json
 from pipetrain.engine.errors import ConfigError, check_whole
 from pipetrain.engine.schedules.placement import Placement
-from pipetrain.runner.tracking.json_reader import from_json
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Files that are computed once, and read by later runs and by the other processes of this one."""
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,21 @@ from numpy.typing import NDArray
 def cached_file(name: str) -> Path:
     """The path of a file in `pipetrain/` of $XDG_CACHE_HOME, by default ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pipetrain" / name
+
+
+def private_folder(name: str) -> Path:
+    """A folder of the cache with mode 0700, created if it is missing.
+
+    Raises:
+        OSError: it cannot be made, or is another user's.
+    """
+    path = cached_file(name)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "it is a link, or another user's", str(path))
+    path.chmod(0o700)
+    return path
 
 
 def write_cached(path: Path, write: Callable[[IO[bytes]], object]) -> None:

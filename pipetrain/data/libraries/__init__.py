@@ -1,1 +1,1 @@
-"""Imports of optional packages, with any builds of torch and torchvision."""
+"""Imports of large and of optional packages, with any builds of torch and torchvision."""

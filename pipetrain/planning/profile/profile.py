@@ -10,10 +10,10 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Self
 
+from pipetrain.data.files.json_reader import from_json
 from pipetrain.engine.errors import ConfigError, check_whole, is_whole
 from pipetrain.engine.number_range import NOT_NEGATIVE, POSITIVE
 from pipetrain.runner.partition.shared_weight import SharedWeight
-from pipetrain.runner.tracking.json_reader import from_json
 
 _OF_SETTINGS = ("state_bytes", "encoded_output", "encoded_gradient")
 """Fields that are not part of a file."""

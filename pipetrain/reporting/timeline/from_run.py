@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pipetrain.data.files import strict_json
+from pipetrain.data.files.json_reader import from_json
 from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.program.drain_interval import DrainInterval
@@ -20,7 +21,6 @@ from pipetrain.reporting.timeline.panels import Box, Message, Panel, boxes, by_p
 from pipetrain.runner.config.phases import PhaseSettings
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.terminal.text_table import text_table
-from pipetrain.runner.tracking.json_reader import from_json
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.tracking.stored_settings import stored_settings
 from pipetrain.runner.tracking.trace_writer import INTERVALS

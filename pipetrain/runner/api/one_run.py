@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipetrain.data.libraries.imports import gc_paused
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.failure import USERS_ERRORS, described, is_disk_full
@@ -15,7 +16,6 @@ from pipetrain.runner.config.given_objects import with_objects
 from pipetrain.runner.launch import fork_server
 from pipetrain.runner.launch.master import is_torchruns
 from pipetrain.runner.launch.signals import Interruption
-from pipetrain.runner.libraries.imports import gc_paused
 from pipetrain.runner.terminal.error_line import message
 from pipetrain.runner.tracking.progress import status
 from pipetrain.runner.tracking.run_directory import RunDirectory, check_member

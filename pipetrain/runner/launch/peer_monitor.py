@@ -13,6 +13,7 @@ from typing import Self
 
 from typing_extensions import override
 
+from pipetrain.data.files.json_reader import from_json
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.runner.launch import process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
@@ -25,7 +26,6 @@ from pipetrain.runner.launch.heartbeat import (
 )
 from pipetrain.runner.launch.monitor import Monitor
 from pipetrain.runner.launch.stores import Board, SignedStore, json_value
-from pipetrain.runner.tracking.json_reader import from_json
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
 _POLL_SECONDS = 0.05

@@ -5,9 +5,9 @@ import importlib
 import os
 import signal
 
+from pipetrain.data.libraries.imports import gc_paused
 from pipetrain.engine.processes import die_with_parent
 from pipetrain.runner.launch import fork_server
-from pipetrain.runner.libraries.imports import gc_paused
 
 _MODULES = (
     "pipetrain.runner.launch.launcher",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.runner.libraries.imports import gc_paused
+from pipetrain.data.libraries.imports import gc_paused
 from pipetrain.runner.terminal.svg import dense
 from pipetrain.runner.tracking.files import write_whole
 

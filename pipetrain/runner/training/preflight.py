@@ -1,5 +1,6 @@
 """Everything that can be wrong with a run, found before a process is started or a file overwritten."""
 
+from pipetrain.data.libraries import lazy_compiler
 from pipetrain.engine import outer_launcher
 from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.executors.messages.transport import set_environment
@@ -7,7 +8,6 @@ from pipetrain.engine.executors.pipeline_rules import common_placement
 from pipetrain.engine.failure import described, in_own_words, place_of
 from pipetrain.engine.processes import usable_cores
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.libraries import lazy_compiler
 from pipetrain.runner.tracking.run_directory import RunDirectory
 from pipetrain.runner.training.checkpoint.contents import check_state, ends_of_links
 from pipetrain.runner.training.components.arithmetic import arithmetic_of_checks, check_arithmetic

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from pipetrain.data.libraries import lazy_compiler
 from pipetrain.engine.errors import RunError
 from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.losses import NO_METRICS, Loss, Metrics
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.stage.stage import Stage
-from pipetrain.runner.libraries import lazy_compiler
 from pipetrain.runner.training.components.data import Data, build_data
 from pipetrain.runner.training.components.loss import build_loss, build_metrics
 from pipetrain.runner.training.components.model import build_model

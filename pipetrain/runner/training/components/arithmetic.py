@@ -1,14 +1,11 @@
 """Precision, memory format and compilation of the layers."""
 
-import errno
 import importlib.util
 import os
 import shutil
-import stat
 from dataclasses import replace
-from pathlib import Path
 
-from pipetrain.data.files.cache import cached_file
+from pipetrain.data.files.cache import private_folder
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.schema import TrainConfig
@@ -32,21 +29,6 @@ def build_arithmetic(train: TrainConfig) -> ComputeOptions:
                 "code is kept"
             ) from error
     return ComputeOptions(train.precision, train.channels_last, train.compile)
-
-
-def private_folder(name: str) -> Path:
-    """A folder of the cache with mode 0700, created if it is missing.
-
-    Raises:
-        OSError: it cannot be made, or is another user's.
-    """
-    path = cached_file(name)
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "it is a link, or another user's", str(path))
-    path.chmod(0o700)
-    return path
 
 
 def arithmetic_of_checks(train: TrainConfig, device: str) -> ComputeOptions:

@@ -1,8 +1,8 @@
-"""The folder of compiled code."""
+"""Folders of the cache."""
 
 import pytest
 
-from pipetrain.runner.training.components.arithmetic import private_folder
+from pipetrain.data.files.cache import private_folder
 
 
 def test_private_folder_is_closed_to_others_even_if_it_was_open(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from support.processes import python
 
-from pipetrain.runner.libraries import lazy_compiler
+from pipetrain.data.libraries import lazy_compiler
 
 NAME = "torch._dynamo"
 
@@ -64,7 +64,7 @@ def test_compiler_that_is_there_stays(monkeypatch):
 
 COMPILES = """\
 import sys, torch
-from pipetrain.runner.libraries import lazy_compiler
+from pipetrain.data.libraries import lazy_compiler
 lazy_compiler.install()
 stand_in = sys.modules["torch._dynamo"]
 layer = torch.nn.Linear(2, 2)

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from pipetrain.runner.libraries.imports import gc_paused
+from pipetrain.data.libraries.imports import gc_paused
 
 
 @pytest.fixture(autouse=True)
