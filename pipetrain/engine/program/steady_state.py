@@ -46,11 +46,16 @@ class Steady:
     cores_busy: tuple[float, ...] = ()
 
 
-def peak_in_flight(operations: Sequence[Operation], num_microbatches: int, kind: Kind = Kind.FORWARD) -> int:
-    """Largest number of microbatches whose forward a stage has started and whose backward it has not finished.
+def peak_in_flight(operations: Sequence[Operation], num_microbatches: int) -> int:
+    """Largest number of microbatches whose forward a stage has started and whose backward it has not finished."""
+    return peak_of_messages(operations, num_microbatches, Kind.FORWARD)
 
-    They count by the outputs that it sends (FORWARD), one each, or the gradients that it receives (BACKWARD), one for
-    each backward.
+
+def peak_of_messages(operations: Sequence[Operation], num_microbatches: int, kind: Kind) -> int:
+    """Largest number of messages of the microbatches whose forward a stage has started and whose backward not finished.
+
+    They are the outputs that it sends (FORWARD), one for each microbatch, or the gradients that it receives (BACKWARD),
+    one for each backward.
     """
     taken = {
         (op.minibatch, part): (op.minibatch, op.microbatch if kind is Kind.BACKWARD else part)

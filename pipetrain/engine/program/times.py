@@ -54,9 +54,16 @@ class StageTimes:
 
     def duration(self, worker: int, operation: Operation) -> float:
         """Seconds of `operation` on a worker; without replicas, workers are stages."""
-        seconds: Sequence[float] = getattr(self, operation.kind.name.lower())  # the fields have the names of kinds
-        parts = 1 if operation.kind is Kind.UPDATE else len(operation.covers(self.num_microbatches))
-        return seconds[self._stage(worker)] * parts
+        stage = self._stage(worker)
+        if operation.kind is Kind.UPDATE:
+            return self.update[stage]
+        of_kind = {
+            Kind.FORWARD: self.forward,
+            Kind.RECOMPUTATION: self.recomputation,
+            Kind.BACKWARD: self.backward,
+            Kind.WEIGHT_GRADIENT: self.weight_gradient,
+        }
+        return of_kind[operation.kind][stage] * len(operation.covers(self.num_microbatches))
 
     def reading(self, stage: int, operation: Operation) -> float:
         """Seconds in which a stage reads data after an operation, while the operation's output is being sent."""
@@ -74,7 +81,8 @@ class StageTimes:
 
     def occupation(self, source: int, target: int, operation: Operation) -> float:
         """Seconds for which that message occupies its direction of the link."""
-        seconds = (self.transmission_back if operation.kind is Kind.BACKWARD else None) or self.transmission
+        back = self.transmission_back if operation.kind is Kind.BACKWARD else None
+        seconds = self.transmission if back is None else back
         return seconds[self._link(source, target)] * len(operation.covers(self.num_microbatches))
 
 

@@ -9,6 +9,7 @@ from pipetrain.engine.program.steady_state import (
     between_updates,
     minibatches_held,
     peak_in_flight,
+    peak_of_messages,
     steady_state,
 )
 from pipetrain.engine.program.times import StageTimes
@@ -111,14 +112,14 @@ def test_activations_in_flight_match_the_schedule(schedule, D, N):
 def test_messages_of_a_link_are_as_many_as_its_backwards_and_its_replica_take():
     D, N = 4, 8
     lists = [NF1B().operations(r, D, N, 20) for r in range(D)]
-    outputs = [peak_in_flight(operations, N) for operations in lists]
-    gradients = [peak_in_flight(operations, N, Kind.BACKWARD) for operations in lists]
-    assert outputs == [N * held for held in gradients]
+    outputs = [peak_of_messages(operations, N, Kind.FORWARD) for operations in lists]
+    gradients = [peak_of_messages(operations, N, Kind.BACKWARD) for operations in lists]
+    assert outputs == [N * held for held in gradients] == [peak_in_flight(operations, N) for operations in lists]
     assert gradients == [4, 3, 2, 1]
     for kind in (Kind.FORWARD, Kind.BACKWARD):
-        assert peak_in_flight(OneFOneB().operations(0, 3, 2, 20), 2, kind) == OneFOneB().in_flight(0, 3, 2)
+        assert peak_of_messages(OneFOneB().operations(0, 3, 2, 20), 2, kind) == OneFOneB().in_flight(0, 3, 2)
         of_one_replica = [op for op in OneFOneB(depth=4).operations(0, 2, 1, 20) if op.minibatch % 4 == 0]
-        assert peak_in_flight(of_one_replica, 1, kind) == 1
+        assert peak_of_messages(of_one_replica, 1, kind) == 1
 
 
 def test_steady_state_of_a_stage_lies_between_two_of_its_updates():

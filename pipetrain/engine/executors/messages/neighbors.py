@@ -23,7 +23,7 @@ from pipetrain.engine.executors.replicas.late_losses import LossExchange
 from pipetrain.engine.executors.replicas.overlapped_averaging import OverlappedAveraging, ReplicaGroups
 from pipetrain.engine.executors.stage_runner import Ports
 from pipetrain.engine.executors.tied_weights import TiedMessages
-from pipetrain.engine.program.steady_state import peak_in_flight
+from pipetrain.engine.program.steady_state import peak_of_messages
 from pipetrain.engine.schedules import Kind, Operation, Placement, Replicas
 from pipetrain.engine.stage.module import BackwardId
 from pipetrain.engine.stage.stage import Stage
@@ -173,7 +173,7 @@ class Neighbors(Ports):
             first, second = (self._worker, peer) if kind is Kind.FORWARD else (peer, self._worker)
             of_second = self._replicas.stage_of(second)
             shared = [op for op in operations(first) if self._replicas.worker(of_second, op.minibatch) == second]
-            return peak_in_flight(shared, cursor.rules.num_microbatches, kind) + 1
+            return peak_of_messages(shared, cursor.rules.num_microbatches, kind) + 1
 
         self._kept = {(kind, peer): kept(kind, peer) for kind, peer in self.outgoing}
 
