@@ -58,22 +58,29 @@ class DeltaRule:
     decaying: Callable[[Sequence[State], Settings, int, Sequence[float], Sequence[Tensor]], list[Tensor]] | None = None
 
 
-def _by_parts(formula: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
-    """The formula with real and imaginary parts as separate weights, as torch's optimizers average the squares."""
+def _by_parts(name: str) -> Callable[[Callable[..., list[Tensor]]], Callable[..., list[Tensor]]]:
+    """Decorator: the formula with real and imaginary parts as separate weights, as torch's optimizers average squares.
 
-    @wraps(formula)
-    def of_parts(states: Sequence[State], *known: Any) -> list[Tensor]:
-        has_parts = [any([isinstance(v, Tensor) and v.is_complex() for v in state.values()]) for state in states]
-        if not any(has_parts):
-            return formula(states, *known)
-        settings, updates, *others = known
-        parts = [{name: _parts(value) for name, value in state.items()} for state in states]
-        found = formula(parts, settings, updates, *([_parts(value) for value in each] for each in others))
-        return [
-            torch.view_as_complex(tensor) if split else tensor for tensor, split in zip(found, has_parts, strict=True)
-        ]
+    The state `name` is complex where the weight is.
+    """
 
-    return of_parts
+    def decorate(formula: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
+        @wraps(formula)
+        def of_parts(states: Sequence[State], *known: Any) -> list[Tensor]:
+            has_parts = [state[name].is_complex() for state in states]
+            if not any(has_parts):
+                return formula(states, *known)
+            settings, updates, *others = known
+            parts = [{key: _parts(value) for key, value in state.items()} for state in states]
+            found = formula(parts, settings, updates, *([_parts(value) for value in each] for each in others))
+            return [
+                torch.view_as_complex(tensor) if split else tensor
+                for tensor, split in zip(found, has_parts, strict=True)
+            ]
+
+        return of_parts
+
+    return decorate
 
 
 def _parts(value: Any) -> Any:
@@ -116,7 +123,7 @@ def sgd_decaying(
     return list(torch._foreach_mul(_all(states, "momentum_buffer"), factor))
 
 
-@_by_parts
+@_by_parts("exp_avg")
 def adam_decaying(
     states: Sequence[State], settings: Settings, updates: int, rates: Sequence[float], weights: Sequence[Tensor]
 ) -> list[Tensor]:
@@ -139,7 +146,7 @@ def adam_decaying(
     return moved
 
 
-@_by_parts
+@_by_parts("exp_avg")
 def adam_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
     """m̂ / (sqrt(v̂) + ε) with the bias corrections of the last step (PipeOptim, table I; ε outside the root)."""
     mean, square = (1 - beta**updates for beta in settings["betas"])
@@ -159,7 +166,7 @@ def _over(dividends: Sequence[Tensor], divisors: Sequence[Tensor]) -> list[Tenso
     return list(divisors)
 
 
-@_by_parts
+@_by_parts("exp_avg")
 def nadam_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
     """((1 - μ_t)·g / (1 - Πμ_1..t) + μ_t+1·m / (1 - Πμ_1..t+1)) / (sqrt(v̂) + ε), as in the last update."""
     product = float(states[0]["mu_product"])
@@ -183,7 +190,7 @@ def rmsprop_states(settings: Settings) -> tuple[str, ...]:
     return (LAST_GRADIENT, "square_avg", "grad_avg") if settings["centered"] else (LAST_GRADIENT, "square_avg")
 
 
-@_by_parts
+@_by_parts("square_avg")
 def rmsprop_delta(states: Sequence[State], settings: Settings, _updates: int) -> list[Tensor]:
     """The momentum buffer; without momentum g / (sqrt(v) + ε), v the variance if centered."""
     if settings["momentum"]:
@@ -199,7 +206,7 @@ def rmsprop_delta(states: Sequence[State], settings: Settings, _updates: int) ->
     return list(torch._foreach_div(_all(states, LAST_GRADIENT), roots))
 
 
-@_by_parts
+@_by_parts("sum")
 def adagrad_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
     """g / (sqrt(sum of squares) + ε), times the decay that the learning rate will have at the next update."""
     deltas = torch._foreach_mul(_all(states, LAST_GRADIENT), 1 / (1 + updates * settings["lr_decay"]))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,14 @@ Rate = Callable[[int], float]
 
 LAST_UPDATE = "last_update"
 """State of a weight under error feedback: its last update, before the correction."""
+
+
+class _Alike(NamedTuple):
+    """Weights of one parameter group that have been updated equally often, with their states in the optimizer."""
+
+    settings: Settings
+    names: list[str]
+    states: list[State]
 
 
 class StageOptimizer:
@@ -79,6 +87,8 @@ class StageOptimizer:
         self._made = dict.fromkeys(self.parameters, 0)
         """Updates of each weight, which torch may count on the device, where a look would wait for it."""
         self._keeps_last_gradients = False
+        self._alike: list[_Alike] | None = None
+        """All weights, until an update or anything else may group them in another way; None if not known."""
 
     @property
     def next_learning_rate(self) -> float:
@@ -116,6 +126,8 @@ class StageOptimizer:
                 self._correct(self.optimizer, before, self._error_feedback)
             for name, gradient in last_gradients.items():
                 self.optimizer.state[self.parameters[name]][LAST_GRADIENT] = gradient
+            if len(gradients) < len(self.parameters):
+                self._alike = None
         self.updates += 1
 
     @torch.no_grad()
@@ -148,6 +160,7 @@ class StageOptimizer:
     def keep_last_gradients(self, *, enabled: bool) -> None:
         """Keeps the gradients that Δ needs at each update from here on; if not `enabled`, drops them."""
         self._keeps_last_gradients = enabled
+        self._alike = None
         if not enabled and self.optimizer is not None:
             for parameter in self.parameters.values():
                 self.optimizer.state.get(parameter, {}).pop(LAST_GRADIENT, None)
@@ -200,23 +213,29 @@ class StageOptimizer:
         if self.optimizer is None:
             return {}
         rule, results = self._rule or delta_rule(self.optimizer), dict[str, Tensor]()
-        for settings, members in self._groups:
-            states = {name: self.optimizer.state.get(self.parameters[name], {}) for name in members}
-            for names in self._equally_often(rule.states(settings), states):
-                found = compute(rule, names, [states[name] for name in names], settings, self._made[names[0]])
-                if len(found) != len(names):
-                    kind = f"{type(self.optimizer).__name__}.delta_rule"
-                    raise ConfigError(f"{kind}: `{part}` returned {len(found)} tensors for {len(names)} weights")
-                results.update(zip(names, found, strict=True))
+        for settings, names, states in self._alike or self._find_alike(rule, self.optimizer):
+            found = compute(rule, names, states, settings, self._made[names[0]])
+            if len(found) != len(names):
+                kind = f"{type(self.optimizer).__name__}.delta_rule"
+                raise ConfigError(f"{kind}: `{part}` returned {len(found)} tensors for {len(names)} weights")
+            results.update(zip(names, found, strict=True))
         return {name: results[name] for name in self.parameters if name in results}
 
-    def _equally_often(self, needed: Sequence[str], states: Mapping[str, State]) -> list[list[str]]:
-        """Groups of weights that have all these states, each of weights updated equally often."""
-        by_number: dict[int, dict[str, Tensor]] = {}
-        for name, state in states.items():
-            if all(state.get(each) is not None for each in needed):
-                by_number.setdefault(self._made[name], {})[name] = self.parameters[name]
-        return [names for weights in by_number.values() for names in together(weights)]
+    def _find_alike(self, rule: DeltaRule, optimizer: Optimizer) -> list[_Alike]:
+        """The weights that have all states of the rule, in groups for one call of its formulas."""
+        found: list[_Alike] = []
+        for settings, members in self._groups:
+            states = {name: optimizer.state.get(self.parameters[name], {}) for name in members}
+            needed, by_number = rule.states(settings), dict[int, dict[str, Tensor]]()
+            for name, state in states.items():
+                if all(state.get(each) is not None for each in needed):
+                    by_number.setdefault(self._made[name], {})[name] = self.parameters[name]
+            groups = [names for weights in by_number.values() for names in together(weights)]
+            found += [_Alike(settings, names, [states[name] for name in names]) for names in groups]
+        # other optimizers than torch's may put new states in place of these
+        if rule in DELTA_RULES.values() and sum(len(each.names) for each in found) == len(self.parameters):
+            self._alike = found
+        return found
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """Parameter name -> state name -> tensor, for checkpoints.
@@ -252,6 +271,7 @@ class StageOptimizer:
         """
         if self.optimizer is None:
             return
+        self._alike = None
         left_out = {UPDATES} if self._error_feedback else {UPDATES, LAST_UPDATE}
         groups = zip(self.optimizer.param_groups, self._groups, strict=True)
         group_of = {name: group for group, (_, names) in groups for name in names}

@@ -12,9 +12,8 @@ from torch.backends.cudnn import rnn
 _running: ContextVar[nn.RNNBase | None] = ContextVar("running", default=None)
 
 
-def running_layer() -> nn.RNNBase | None:
-    """The recurrent layer whose forward is running, inside of `tracking_forwards`."""
-    return _running.get()
+running_layer = _running.get
+"""Returns the recurrent layer whose forward is running, inside of `tracking_forwards`; else None."""
 
 
 def tracking_forwards(layers: Sequence[nn.RNNBase]) -> AbstractContextManager[Any]:

@@ -1,6 +1,5 @@
 """The graph of a forward, which keeps weights and casts by name, so that its backward may read other versions."""
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -152,23 +151,28 @@ def _empty(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.empty(0, dtype=dtype, device=device)
 
 
-_Saved = Callable[[], Tensor]
-"""Returns a saved tensor to the backward; refers to none that belongs to a weight."""
+_Saved = Callable[[], Tensor] | tuple[Tensor, int]
+"""What the graph keeps of a tensor: a function that makes it of the backward's weights, or the tensor and its version.
+
+A version counter shows changes in place; autograd's own check of it is off where there are hooks.
+"""
 
 
-def _kept(tensor: Tensor) -> _Saved:
-    # a node that keeps its own output would keep itself alive where no backward comes
-    kept, version = tensor.detach(), tensor._version
+def _restored(saved: _Saved) -> Tensor:
+    """The tensor for the backward.
 
-    def unchanged() -> Tensor:
-        if kept._version != version:
-            raise RuntimeError(
-                f"a tensor of shape {tuple(kept.shape)} that the backward needs was modified by an in-place operation "
-                "after the forward saved it; use the operation's out-of-place form"
-            )
-        return kept
-
-    return unchanged
+    Raises:
+        RuntimeError: it was modified since the forward.
+    """
+    if not isinstance(saved, tuple):
+        return saved()
+    kept, version = saved
+    if kept._version != version:
+        raise RuntimeError(
+            f"a tensor of shape {tuple(kept.shape)} that the backward needs was modified by an in-place operation "
+            "after the forward saved it; use the operation's out-of-place form"
+        )
+    return kept
 
 
 class SavedTensors:
@@ -176,21 +180,28 @@ class SavedTensors:
 
     A saved tensor whose storage belongs to a weight is kept as a name and a geometry. If the backward reads other
     weights, so is a cast of a weight, and the copy that cuDNN packs of a recurrent layer's weights is packed again. Any
-    other tensor is kept as it is, with its version counter: hooks switch off autograd's own check for operations in
-    place.
+    other tensor is kept as it is, with its version counter.
 
     Args:
         forward_weights: name -> tensor, of the forward.
         casts: recognizes casts of these weights in the forward; None to keep them as they are.
+        measures: True to count the bytes of what is kept.
 
     Attributes:
         backward_weights: name -> tensor, to be set before the backward runs; until then the forward's, for a layer that
             differentiates something inside it.
     """
 
-    def __init__(self, forward_weights: Mapping[str, Tensor], casts: WeightCasts | GraphCasts | None = None) -> None:
+    def __init__(
+        self,
+        forward_weights: Mapping[str, Tensor],
+        casts: WeightCasts | GraphCasts | None = None,
+        *,
+        measures: bool = True,
+    ) -> None:
         self._names = _by_storage(forward_weights) if casts is None else casts.names
         self._casts = casts
+        self._measures = measures
         self._sizes: dict[int, int] = {}
         self.backward_weights = forward_weights
 
@@ -206,28 +217,31 @@ class SavedTensors:
     @contextmanager
     def hooks(self) -> Iterator[None]:
         """The context in which the forward runs."""
-        packing = torch.autograd.graph.saved_tensors_hooks(self._pack, operator.call)
+        packing = torch.autograd.graph.saved_tensors_hooks(self._pack, _restored)
         with packing, self._casts if isinstance(self._casts, WeightCasts) else nullcontext():
             yield
 
     def _pack(self, tensor: Tensor) -> _Saved:
         try:
-            storage = tensor.untyped_storage()
+            pointer = tensor.untyped_storage().data_ptr()
         except NotImplementedError:  # a sparse tensor has no storage, and is no weight of ours
-            return _kept(tensor)
-        name = self._names.get(storage.data_ptr()) if tensor.numel() else None
-        cast = self._casts.of(tensor) if self._casts is not None and tensor.numel() else None
-        if cast is not None:
-            part_of_cast = Geometry.of(tensor)
-            return lambda: part_of_cast.view(cast.of(self.backward_weights))
-        if name is not None:
-            return self._part_of_weight(name, tensor)
+            return tensor.detach(), tensor._version
+        if pointer:  # a tensor has memory
+            cast = self._casts.of(tensor) if self._casts is not None else None
+            if cast is not None:
+                part_of_cast = Geometry.of(tensor)
+                return lambda: part_of_cast.view(cast.of(self.backward_weights))
+            name = self._names.get(pointer)
+            if name is not None:
+                return self._part_of_weight(name, tensor)
         layer = cudnn_rnn.running_layer()
         if layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
             weights, size = [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size()
-            return lambda: cudnn_rnn.packed_copy(layer, [weight() for weight in weights], size)
-        self._sizes[storage.data_ptr()] = storage.nbytes()
-        return _kept(tensor)
+            return lambda: cudnn_rnn.packed_copy(layer, [_restored(weight) for weight in weights], size)
+        if self._measures:
+            self._sizes[pointer] = tensor.untyped_storage().nbytes()
+        # a node that keeps its own output would keep itself alive where no backward comes
+        return tensor.detach(), tensor._version
 
     def _part_of_weight(self, name: str, tensor: Tensor) -> _Saved:
         part, conjugate, negative = Geometry.of(tensor), tensor.is_conj(), tensor.is_neg()

@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from pipetrain.engine.device_queue import queued
 
+_expired: Callable[[int], bool] = torch._C.StorageBase._expired  # type: ignore[attr-defined]
+"""True if a storage is gone, given a weak reference to it; `StorageWeakRef.expired` at a fifth of the time."""
 _LOOKS, _MOMENT = 5, 0.002
 _PATIENCE_SECONDS = 10.0
 """Seconds that the thread of a device may take to let go of a graph: it may have lost its core."""
@@ -53,18 +56,19 @@ class StorageMeter:
     def watch(self, tensors: Mapping[str, Tensor]) -> None:
         """Adds the storages of one version or prediction, and takes a reading."""
         self._watched += 1
+        number, known = self._watched, self._seen
         for tensor in tensors.values():
             storage = tensor.untyped_storage()
             address = storage._cdata
-            seen = self._seen.pop(address, None)
+            seen = known.pop(address, None)
             if seen is None:  # the reference keeps the address from becoming another storage's
-                seen = _Seen(StorageWeakRef(storage), storage.nbytes(), self._watched)
+                seen = _Seen(StorageWeakRef(storage), storage.nbytes(), number)
                 self._bytes += seen.size
             else:
                 self._leave(seen.number)
-                seen.number = self._watched
-            self._seen[address] = seen
-            self._sets[self._watched] += 1
+                seen.number = number
+            known[address] = seen
+            self._sets[number] += 1
         self._queued = queued(tensors)
         self.read()
 
@@ -118,7 +122,7 @@ class StorageMeter:
     def _forget_gone(self) -> None:
         for address in tuple(self._seen) if self._may_exceed else ():
             seen = self._seen.pop(address)
-            if not seen.ref.expired():
+            if not _expired(seen.ref.cdata):
                 self._seen[address] = seen  # looked at after all others the next time
                 continue
             self._bytes -= seen.size
