@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from counting_store import CountingStore
 from rows import machine, write
@@ -28,7 +30,7 @@ from pipetrain.engine.executors.messages.neighbors import connection_order
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.methods.pipedream import PipeDream
 from pipetrain.engine.program.validation import MOST_IN_FLIGHT
-from pipetrain.engine.schedules import Replicas
+from pipetrain.engine.schedules import Operation, Replicas
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.runner.launch.consensus import DrainConsensus
 from pipetrain.runner.launch.heartbeat import BEAT_SECONDS, Activity, Heartbeat
@@ -38,6 +40,7 @@ from pipetrain.runner.tracking.run_directory import RunDirectory
 
 WORKERS = (64, 512, 4096)
 MINIBATCHES = 5000
+LONG = 1_000_000
 PER_MACHINE = 8
 BEATS = 4
 HANG_SECONDS = 10.0
@@ -66,25 +69,27 @@ class Worker:
 
 def lists(count: int) -> dict[str, float]:
     """Operations in the lists that a worker in the middle makes for an interval, and in those that preflight checks."""
-    rules = PipelineRules(OneFOneB(), PipeDream(), count, 1)
-    made = set[int]()
-    make = rules.worker_list
-    rules.worker_list = lambda worker, minibatches: made.add(worker) or make(worker, minibatches)  # type: ignore[assignment,func-returns-value]
-    began = time.process_time()
-    worker = count // 2
-    rules.planned(worker, MINIBATCHES)
-    for neighbor in (worker - 1, worker + 1):
-        rules.worker_list(neighbor, MINIBATCHES)
-    start = time.process_time() - began
-    operations = sum(len(make(each, MINIBATCHES)) for each in made)
+    rules, worker = PipelineRules(OneFOneB(), PipeDream(), count, 1), count // 2
+    make, made = OneFOneB.operations, [0]
+
+    def counted(*of: Any) -> list[Operation]:
+        operations = make(*of)
+        made[0] += len(operations)
+        return operations
+
+    found: dict[str, float] = {}
+    for length, minibatches in (("", MINIBATCHES), ("long_", LONG)):
+        began, made[0] = time.process_time(), 0
+        with patch.object(OneFOneB, "operations", counted):
+            rules.planned(worker, minibatches)
+            for neighbor in (worker - 1, worker + 1):
+                rules.worker_list(neighbor, minibatches)
+        found |= {f"{length}operations": made[0], f"{length}seconds": round(time.process_time() - began, 2)}
     began = time.process_time()
     rules.check_lists()
     preflight = time.process_time() - began
     checked = sum(map(len, rules.lists(2 * min(rules.steady, MOST_IN_FLIGHT) + 1)))
-    return {
-        "operations": operations, "seconds": round(start, 2),
-        "checked": checked, "check_seconds": round(preflight, 1),
-    }  # fmt: skip
+    return {**found, "checked": checked, "check_seconds": round(preflight, 1)}
 
 
 def rounds(counts: tuple[int, ...]) -> int:
@@ -170,6 +175,8 @@ def table(rows: dict[str, dict[str, float]]) -> str:
     lines = [
         ("operations in the lists that a process makes for 5,000 minibatches", "operations", ",.0f"),
         ("processor seconds of that", "seconds", ".2f"),
+        ("operations in those for 1,000,000 minibatches", "long_operations", ",.0f"),
+        ("processor seconds of that", "long_seconds", ".2f"),
         ("operations that preflight validates", "checked", ",.0f"),
         ("processor seconds of that", "check_seconds", ".1f"),
         ("rounds of connections of neighbors", "rounds", ".0f"),

@@ -1,6 +1,6 @@
 """The weights that the operation lists of a method read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from papers.staleness import rules_of
 from pipetrain.engine.program.planned_operations import PlannedOperation
@@ -30,6 +30,6 @@ def planned_reads(method: str, num_stages: int, num_microbatches: int, stage: in
     return reads
 
 
-def _planned(method: str, num_stages: int, num_microbatches: int, stage: int) -> list[PlannedOperation]:
+def _planned(method: str, num_stages: int, num_microbatches: int, stage: int) -> Sequence[PlannedOperation]:
     rules = rules_of(method, num_stages, num_microbatches)
     return rules.planned(stage, 2 * rules.steady + 2)

@@ -15,7 +15,7 @@ from pipetrain.engine.executors.feed import Feed
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages.control import all_gather_json, gather_tensors
 from pipetrain.engine.executors.messages.neighbors import Connections, Neighbors
-from pipetrain.engine.executors.messages.p2p import Key, evaluation_keys, training_keys
+from pipetrain.engine.executors.messages.p2p import Key, TrainingKeys, evaluation_keys
 from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.executors.pipeline_rules import Phase
 from pipetrain.engine.executors.read_cursor import ReadCursor
@@ -55,16 +55,14 @@ class DistributedExecutor(ManyProcesses):
     @override
     def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
-        keys = training_keys(loader, interval, rules.num_microbatches)
         runners, feed = {}, self.feed(loader, interval, self.stages)
         for stage in self.stages:
             cursor, ports = ReadCursor(stage, rules, interval), self._ports[stage.index]
-            own = keys
+            form = None
             if stage.messages is not None:
                 stage.messages.begin(loader, interval, rules.num_microbatches)
                 form = stage.messages.form(interval.epoch)
-                own = {message: key and (form, key) for message, key in keys.items()}
-            ports.begin(interval.minibatches, cursor, own)
+            ports.begin(interval.minibatches, cursor, TrainingKeys(loader, interval, rules.num_microbatches, form))
             runners[stage.index] = StageRunner(cursor, ports, feed, self.clip_norm, self.hooks)
         began, gate = time.perf_counter(), self.hooks.gate
         begun = gate.begun

@@ -31,6 +31,7 @@ from pipetrain.engine.losses import (
 from pipetrain.engine.methods import Method
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.program.planned_operations import Activations, PlannedOperation, rebinds_weights
+from pipetrain.engine.program.repeating_list import pattern
 from pipetrain.engine.program.weight_reads import StageContext
 from pipetrain.engine.schedules import Kind
 from pipetrain.engine.stage.base import BaseStage, Training
@@ -86,7 +87,7 @@ class _Reader:
         self._ahead = {*self._queues, Kind.WEIGHT_GRADIENT}
         self._queued: Counter[int] = Counter()
         self._backward: dict[str, Tensor] | None = None
-        self.rebinds = rebinds_weights(self._cursor.planned)
+        self.rebinds = rebinds_weights(pattern(self._cursor.planned))
         self._read_ahead()
 
     def _read(self, planned: PlannedOperation) -> tuple[int, dict[str, Tensor]]:

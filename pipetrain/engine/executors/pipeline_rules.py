@@ -1,9 +1,10 @@
 """The schedule and method of a phase: what every stage does and reads, and whether what ran was that."""
 
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import takewhile
 
 from pipetrain.engine.errors import ConfigError, InvariantError
@@ -11,6 +12,7 @@ from pipetrain.engine.methods import Method
 from pipetrain.engine.program.planned_operations import PlannedOperation, planned_operations
 from pipetrain.engine.program.playback import Orders
 from pipetrain.engine.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
+from pipetrain.engine.program.repeating_list import Item, repeating
 from pipetrain.engine.program.validation import MOST_IN_FLIGHT, validate
 from pipetrain.engine.program.weight_reads import (
     ReadContext,
@@ -22,7 +24,9 @@ from pipetrain.engine.program.weight_reads import (
 from pipetrain.engine.schedules import Kind, ListSchedule, Operation, Placement, Schedule
 from pipetrain.engine.schedules.base import Family
 from pipetrain.engine.schedules.operation import forward, update
+from pipetrain.engine.schedules.round_robin import RoundRobin
 
+_PACKAGE = __name__.partition(".")[0]
 _STEADY = 1 << 20
 """A minibatch long after any drain."""
 
@@ -60,6 +64,7 @@ class PipelineRules:
         # a process asks for the lists of its own stages, of stage 0 and of their neighbors
         kept = self.replicas.counts[0] + max(map(len, self.placement.stages_of)) * (1 + 2 * max(self.replicas.counts))
         self.worker_list = lru_cache(maxsize=kept)(self._make_worker_list)
+        """(worker, number of minibatches) -> its list."""
 
     def divide_rates_by_delay(self, anneal_steps: int) -> None:
         """Divides the learning rate of each stage by its delay, as T1 does: by the largest staleness of a forward.
@@ -142,22 +147,48 @@ class PipelineRules:
     def _lead(self, stage: int) -> int:
         return self.segments.lead(stage) if self.segments is not None else 0
 
-    def _make_worker_list(self, worker: int, minibatches: int) -> list[Operation]:
+    @cached_property
+    def _may_repeat(self) -> bool:
+        """True if no list changes far from a drain, as one of a user's schedule or method might, or a random one."""
+        each = self.schedule.each if isinstance(self.schedule, RoundRobin) else self.schedule
+        own = all(type(part).__module__.partition(".")[0] == _PACKAGE for part in (each, self.method))
+        return own and not self.method.simulated_only
+
+    @property
+    def _period(self) -> int:
+        """Minibatches after which the list of every worker repeats."""
+        return math.lcm(*self.replicas.counts)
+
+    def _repeating(
+        self, make: Callable[[int], list[Item]], minibatches: int, moved: Callable[[Item, int], Item]
+    ) -> Sequence[Item]:
+        if not self._may_repeat:
+            return make(minibatches)
+        return repeating(make, minibatches, 2 * (self.steady + self._period), self._period, moved)
+
+    def _make_worker_list(self, worker: int, minibatches: int) -> Sequence[Operation]:
+        make = partial(self._whole_list, worker)
+        return self._repeating(make, minibatches, lambda op, turns: op.moved(turns * self._period))
+
+    def _whole_list(self, worker: int, minibatches: int) -> list[Operation]:
         operations = self.list_schedule.of_worker(worker, self.num_stages, self.num_microbatches, minibatches)
         if self.segments is None:
             return operations
         return with_recomputation(operations, self.segments.lead(self.replicas.stage_of(worker)))
 
-    def order(self, process: int, minibatches: int) -> list[int]:
+    def order(self, process: int, minibatches: int) -> Sequence[int]:
         """Stages of a process in the order in which it takes the operations of their lists."""
         stages = self.placement.stages_of[process]
         if len(stages) == 1:
             return list(stages) * len(self.worker_list(process, minibatches))
+        return self._repeating(partial(self._whole_order, process), minibatches, lambda stage, _turns: stage)
+
+    def _whole_order(self, process: int, minibatches: int) -> list[int]:
         order = self.list_schedule.order(process, self.num_stages, self.num_microbatches, minibatches)
         if self.segments is None:
             return order
         # a recomputation comes just before the operation that it precedes in the list of its stage
-        lists = {r: iter(self.worker_list(r, minibatches)) for r in stages}
+        lists = {r: iter(self._whole_list(r, minibatches)) for r in self.placement.stages_of[process]}
         recomputes = Kind.RECOMPUTATION
         return [r for r in order for _ in (*takewhile(lambda op: op.kind is recomputes, lists[r]), r)]
 
@@ -191,7 +222,7 @@ class PipelineRules:
         self._make_lists(2 * min(self.steady, MOST_IN_FLIGHT) + max(self.replicas.counts))
 
     def _make_lists(self, minibatches: int) -> list[list[Operation]]:
-        lists = [self._make_worker_list(worker, minibatches) for worker in range(self.replicas.num_workers)]
+        lists = [self._whole_list(worker, minibatches) for worker in range(self.replicas.num_workers)]
         validate(lists, self.num_microbatches, minibatches, self.segments, self.replicas, self.orders(minibatches))
         return lists
 
@@ -200,11 +231,17 @@ class PipelineRules:
         cycle = self.list_schedule.steady_cycle(stage, self.num_stages, self.num_microbatches)
         return cycle if self.segments is None else steady_with_recomputation(cycle, self.segments.lead(stage))
 
-    def planned(self, worker: int, minibatches: int, start: int = 0) -> list[PlannedOperation]:
+    def planned(self, worker: int, minibatches: int, start: int = 0) -> Sequence[PlannedOperation]:
         """The list of a worker and what each of its operations reads, `start` minibatches into the run."""
-        operations, stage = self.worker_list(worker, minibatches), self.replicas.stage_of(worker)
-        first = [self.worker_list(other, minibatches) for other in self.replicas.workers_of(0)]
-        return planned_operations(self.contexts[stage], operations, first, self.method, self._lead(stage), start)
+        stage, period = self.replicas.stage_of(worker), self._period
+        updates = period // self.replicas.counts[stage]
+
+        def make(minibatches: int) -> list[PlannedOperation]:
+            operations = self._whole_list(worker, minibatches)
+            first = [self._whole_list(other, minibatches) for other in self.replicas.workers_of(0)]
+            return planned_operations(self.contexts[stage], operations, first, self.method, self._lead(stage), start)
+
+        return self._repeating(make, minibatches, lambda each, turns: each.moved(turns * period, turns * updates))
 
     @cached_property
     def steady(self) -> int:

@@ -36,14 +36,11 @@ class ReadCursor(Generic[AnyStage]):
         self.start = interval.start
         self.base = stage.updates
         self.planned = rules.planned(self.worker, interval.minibatches, interval.start)
+        self._rest, self._done = iter(self.planned), 0
+        self.next: PlannedOperation | None = next(self._rest, None)
         self._checked = 2 * (rules.steady + math.lcm(*rules.replicas.counts))
         """Number of minibatches whose reads are all checked: twice the number before the list repeats."""
         self.entered = -1
-        self._move_to(0)
-
-    def _move_to(self, index: int) -> None:
-        self._done = index
-        self.next: PlannedOperation | None = self.planned[index] if index < len(self.planned) else None
 
     def opens(self, entered: int) -> int:
         """Number of minibatches that begin with the next operation, those that other replicas carry out included.
@@ -57,10 +54,12 @@ class ReadCursor(Generic[AnyStage]):
         rules, stage = self.rules, self.stage
         # the list of an interval that ends there begins with what was carried out of the longer one
         self.planned = rules.planned(self.worker, minibatch, self.start) if minibatch else []
-        self._move_to(self._done)
+        left = self.planned[self._done :]
+        self._rest = iter(left)
+        self.next = next(self._rest, None)
         self.entered = minibatch - 1  # the caller admits what the list still has, also a round cut short
-        left = [each.read.held(each.operation.kind) for each in self.planned[self._done :]]
-        awaited = {self.base + held.version for held in left if held.transform is None}
+        reads = [each.read.held(each.operation.kind) for each in left]
+        awaited = {self.base + held.version for held in reads if held.transform is None}
         for version in set(stage.weights.held()) - {stage.updates} - awaited:
             stage.weights.release(version)
 
@@ -93,6 +92,7 @@ class ReadCursor(Generic[AnyStage]):
             held = planned.read.held(planned.operation.kind)
             self.stage.weights.release(self.base + held.version, held.transform)
         self.entered = max(self.entered, planned.operation.minibatch)
-        self._move_to(self._done + 1)
+        self._done += 1
+        self.next = next(self._rest, None)
         if self.next is None:
             self.stage.weights.pool.free()

@@ -43,6 +43,11 @@ class PlannedOperation(NamedTuple):
     activations: Activations
     releases: bool
 
+    def moved(self, minibatches: int, updates: int) -> "PlannedOperation":
+        """The same operation so many minibatches, and updates of its stage, later."""
+        operation, read = self.operation.moved(minibatches), self.read.moved(updates)
+        return PlannedOperation(operation, read, self.activations, self.releases)
+
 
 def planned_operations(
     context: StageContext,

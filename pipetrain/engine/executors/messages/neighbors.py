@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 from itertools import product
 
@@ -14,7 +14,7 @@ from typing_extensions import override
 from pipetrain.engine.executors.hooks import Around
 from pipetrain.engine.executors.messages import control
 from pipetrain.engine.executors.messages.links import Link, LinkGroups, Links
-from pipetrain.engine.executors.messages.p2p import Incoming, Key, Outgoing
+from pipetrain.engine.executors.messages.p2p import Incoming, Key, Outgoing, TrainingKeys
 from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.executors.read_cursor import ReadCursor
@@ -23,6 +23,7 @@ from pipetrain.engine.executors.replicas.late_losses import LossExchange
 from pipetrain.engine.executors.replicas.overlapped_averaging import OverlappedAveraging, ReplicaGroups
 from pipetrain.engine.executors.stage_runner import Ports
 from pipetrain.engine.executors.tied_weights import TiedMessages
+from pipetrain.engine.program.repeating_list import pattern, where
 from pipetrain.engine.program.steady_state import peak_of_messages
 from pipetrain.engine.schedules import Kind, Operation, Placement, Replicas
 from pipetrain.engine.stage.module import BackwardId
@@ -145,7 +146,7 @@ class Neighbors(Ports):
             else:
                 self.outgoing[kind, peer] = Outgoing(link, f"{what} to {replicas.name(peer)}")
         self._kept: dict[tuple[Kind, int], int] = {}
-        self._keys: dict[BackwardId, Key] = {}
+        self._keys: TrainingKeys | None = None
         self._start = 0
         self.tied = connections.tied
         links = connections.links
@@ -157,7 +158,7 @@ class Neighbors(Ports):
         elif self.replica_groups is not None:
             self.averaging = OverlappedAveraging(stage.weights.trainable, self.replica_groups, links.waiting)
 
-    def begin(self, minibatches: int, cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]) -> None:
+    def begin(self, minibatches: int, cursor: ReadCursor[Stage], keys: TrainingKeys) -> None:
         """Announces an interval of this number of minibatches, given the keys of all messages.
 
         The lists of this worker and its neighbors say which messages will come, and how many sent ones may be unread
@@ -165,24 +166,22 @@ class Neighbors(Ports):
         """
         self._keys, self._start = keys, cursor.start
 
-        def operations(worker: int) -> Sequence[Operation]:
-            return cursor.rules.worker_list(worker, minibatches)
+        def shared(worker: int, other: int) -> Sequence[Operation]:
+            """The part of a worker's list whose minibatches the other one also has."""
+            stage = self._replicas.stage_of(other)
+            listed = cursor.rules.worker_list(worker, minibatches)
+            return where(listed, lambda op: self._replicas.worker(stage, op.minibatch) == other)
 
         def kept(kind: Kind, peer: int) -> int:
             # when F(k) of a stage runs, the messages of all microbatches that it has taken back are long delivered
             first, second = (self._worker, peer) if kind is Kind.FORWARD else (peer, self._worker)
-            of_second = self._replicas.stage_of(second)
-            shared = [op for op in operations(first) if self._replicas.worker(of_second, op.minibatch) == second]
-            return peak_of_messages(shared, cursor.rules.num_microbatches, kind) + 1
+            return peak_of_messages(pattern(shared(first, second)), cursor.rules.num_microbatches, kind) + 1
 
         self._kept = {(kind, peer): kept(kind, peer) for kind, peer in self.outgoing}
 
-        def messages(kind: Kind, source: int, target: int) -> list[Key]:
-            return [
-                keys[cursor.start + op.minibatch, op.microbatch]
-                for op in operations(target)
-                if op.kind is kind and self._replicas.worker(self._replicas.stage_of(source), op.minibatch) == source
-            ]
+        def messages(kind: Kind, source: int, target: int) -> Iterator[Key]:
+            operations = where(shared(target, source), lambda op: op.kind is kind)
+            return (keys[cursor.start + op.minibatch, op.microbatch] for op in operations)
 
         for (kind, peer), outbox in self.outgoing.items():
             outbox.begin(messages(kind, self._worker, peer))
@@ -219,6 +218,7 @@ class Neighbors(Ports):
     def send(self, kind: Kind, microbatch: BackwardId, tensors: Tensors) -> None:
         target = self._stage.index + (-1 if kind is Kind.BACKWARD else 1)
         link = kind, self._peer(target, microbatch)
+        assert self._keys is not None, "an interval has begun"
         self.outgoing[link].send(self._keys[microbatch], tensors, self._stage.kept_outputs(*microbatch))
         self.outgoing[link].settle(self._kept[link])
         self._stage.message_bytes = sum(outbox.pending_bytes for outbox in self.outgoing.values())

@@ -1,9 +1,9 @@
 """Messages between neighboring stages: tuples of tensors of any shape, received ahead, sent without waiting."""
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ Key = Hashable
 If nothing determines them, the key is None, and each message announces its own shapes.
 """
 
+_END = object()
 _HEADER_WORDS = 8192
 _DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128,
@@ -72,12 +73,12 @@ class Outgoing:
         self._link = link
         self._what = what
         self._specs: dict[Key, tuple[Spec, ...]] = {}
-        self._coming: deque[Key] = deque()
+        self._coming: Iterator[Key] = iter(())
         self._pending: deque[list[_UnderWay]] = deque()
 
     def begin(self, keys: Iterable[Key]) -> None:
         """Sets the messages that the peer expects, in order."""
-        self._coming = deque(keys)
+        self._coming = iter(keys)
 
     def send(self, key: Key, tensors: Tensors, kept: Set[int] = frozenset()) -> None:
         """Sends one message of `key`; the stage keeps the storages at the addresses `kept` in any case.
@@ -85,8 +86,7 @@ class Outgoing:
         Raises:
             RunError: its shapes differ from the key's first message; the peer would misread it.
         """
-        if self._coming:
-            self._coming.popleft()
+        next(self._coming, None)
         tensors = tuple(dense(tensor.detach()) for tensor in tensors)
         specs = tuple(Spec.of(tensor) for tensor in tensors)
         message = []
@@ -121,15 +121,14 @@ class Outgoing:
 
     def fill(self) -> None:
         """Ends the receives that the peer has posted for messages that will not be sent, with zeros."""
-        for _ in range(min(self._link.ahead, len(self._coming))):
-            key = self._coming.popleft()
+        for key in islice(self._coming, self._link.ahead):
             if key is None or key not in self._specs:
                 self._pending.append([self._header(())])
                 break
             if self._link.posts_ahead:
                 zeros = tuple(spec.empty(torch.device("cpu")).zero_() for spec in self._specs[key])
                 self._pending.append(self._payload(zeros))
-        self._coming.clear()
+        self._coming = iter(())
 
     def settle(self, keep: int) -> None:
         """Frees the buffers that are known to have arrived; waits for all messages but the newest `keep`."""
@@ -157,18 +156,18 @@ class Incoming:
         self._link = link
         self._what = what
         self._specs: dict[Key, tuple[Spec, ...]] = {}
-        self._coming: deque[Key] = deque()
+        self._coming: Iterator[Key] = iter(())
         self._expected: deque[_Expected] = deque()
 
     def expect(self, keys: Iterable[Key]) -> None:
         """Adds the messages that come next."""
-        self._coming.extend(keys)
+        self._coming = chain(self._coming, keys)
         self._prepare()
 
     def begin(self, keys: Iterable[Key]) -> None:
         """Sets the messages that come next, in order."""
         assert not self._expected, "messages of the last interval are still expected"
-        self._coming = deque(keys)
+        self._coming = iter(keys)
         self._prepare()
 
     def discard(self) -> None:
@@ -179,7 +178,7 @@ class Incoming:
             elif message.receipt is not None and self._link.posts_ahead:
                 message.receipt(self._what)
         self._expected.clear()
-        self._coming.clear()
+        self._coming = iter(())
 
     def take(self) -> Tensors:
         """The next message; waits for it.
@@ -200,16 +199,17 @@ class Incoming:
         return receipt(self._what)
 
     def _prepare(self) -> None:
-        while self._coming and len(self._expected) < self._link.ahead:
-            if any(message.header is not None for message in self._expected):
-                return  # both ends count their transfers in order, and that message's own have yet to begin
-            message = _Expected(self._coming.popleft())
-            if message.key is not None and message.key in self._specs:
-                message.receipt = self._link.expect(self._specs[message.key])
-            else:
-                header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
-                message.header = header, self._link.start_receiving(header, self._link.groups.headers)
-            self._expected.append(message)
+        # both ends count their transfers in order, and those of a message whose header is awaited have yet to begin
+        while len(self._expected) < self._link.ahead and all(message.header is None for message in self._expected):
+            if (key := next(self._coming, _END)) is _END:
+                return
+            self._expected.append(self._prepared(key))
+
+    def _prepared(self, key: Key) -> _Expected:
+        if key is not None and key in self._specs:
+            return _Expected(key, receipt=self._link.expect(self._specs[key]))
+        header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
+        return _Expected(key, (header, self._link.start_receiving(header, self._link.groups.headers)))
 
 
 def evaluation_keys(loader: Minibatches) -> list[Key]:
@@ -217,16 +217,31 @@ def evaluation_keys(loader: Minibatches) -> list[Key]:
     return [None if _may_vary(loader, size) else ("evaluation", size) for size in loader.sizes(0)]
 
 
-def training_keys(loader: Minibatches, interval: DrainInterval, num_microbatches: int) -> dict[BackwardId, Key]:
-    """The key of each microbatch's messages, and of the gradients of a whole minibatch."""
-    keys: dict[BackwardId, Key] = {}
-    sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
-    for t, size in enumerate(sizes, start=interval.start):
-        varying = _may_vary(loader, size)
-        keys[t, None] = None if varying else ("minibatch", size)
-        for j, samples in enumerate(microbatch_sizes(size, num_microbatches)):
-            keys[t, j] = None if varying else samples
-    return keys
+class TrainingKeys:
+    """The keys of an interval's messages: each microbatch's, and those of the gradients of whole minibatches.
+
+    Args:
+        loader, interval: the minibatches.
+        num_microbatches: N.
+        form: of the messages; None if they are plain.
+    """
+
+    def __init__(
+        self, loader: Minibatches, interval: DrainInterval, num_microbatches: int, form: Hashable = None
+    ) -> None:
+        self._loader = loader
+        self._start = interval.start
+        self._sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
+        self._parts = {size: microbatch_sizes(size, num_microbatches) for size in {*self._sizes}}
+        self._form = form
+
+    def __getitem__(self, message: BackwardId) -> Key:
+        t, j = message
+        size = self._sizes[t - self._start]
+        if _may_vary(self._loader, size):
+            return None
+        key = ("minibatch", size) if j is None else self._parts[size][j]
+        return key if self._form is None else (self._form, key)
 
 
 def _may_vary(loader: Minibatches, size: int) -> bool:
