@@ -283,7 +283,8 @@ def notes_on(found: Sequence[Slowdown]) -> list[str]:
     """Explanations of the columns."""
     if not found:
         return []
-    smoothed = [f"; training losses are means over {each.width:.3g} steps" for each in found if each.width]
+    whole = [math.ceil(round(each.width, 6)) for each in found if each.width]
+    smoothed = [f"; training losses are means over {steps:,} steps" for steps in whole if steps > 1]
     bounds = [f"{each.goal}: {_AT_FIRST}" for each in found if any(row.at_first for row in each.rows)]
     unsteady = any(row.unsteady for each in found for row in each.rows)
     busy = (

@@ -47,6 +47,7 @@ def test_baseline_has_slowdown_one_and_is_the_target():
     both = found(base, group("same", run(0), run(1)))
     # a mean over the last 5 steps of a line is its value 2 steps earlier
     assert (both["train_loss"].target, both["train_loss"].width) == (32.0, 5.0)
+    assert "means over 5 steps" in notes_on([both["train_loss"]])[-1]
     assert both["loss"].target == pytest.approx(15.0)
     for each in both.values():
         for row in each.rows:
@@ -212,7 +213,7 @@ def test_report_says_slowdowns_in_all_its_files(tmp_path, capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "Slowdown to training loss 22\n" in text
     assert [each.goal for each in drawn[0][2]] == ["training loss 22", "evaluation loss 1"]
-    assert "training losses are means over 0.5 steps" in text
+    assert "training losses are means" not in text  # over half a step
     rows = [line.split() for line in text[text.index("Slowdown") :].splitlines() if line.startswith(("gpipe", "lwp"))]
     assert rows[0] == ["gpipe", "4", "±", "0", "1.00", "40", "±", "0", "400", "±", "0", "~8", "±", "0", "1.00"]
     assert rows[1][:5] == ["lwp", "8", "(1", "of", "2)"]
