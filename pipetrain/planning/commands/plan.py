@@ -107,7 +107,8 @@ def _found(words: Sequence[str]) -> Iterator["Case"]:
     for name, plan in plans.items():
         if plan is not None:
             chosen = {"plan": name, "D": str(len(plan.stages)), "replicas": plan.replicas}
-            yield Case(chosen, planner.seen(plan), plan, notes, planner.fits(plan))
+            ruled_out = name != "best" and planner.replicas not in (None, plan.cut[1])
+            yield Case(chosen, planner.seen(plan), plan, notes, planner.fits(plan), ruled_out)
 
 
 def chosen_profile(settings: "Settings") -> "Profile":

@@ -15,6 +15,7 @@ class Case(NamedTuple):
     Attributes:
         chosen: settings that may differ, such as method, schedule, D, N, and those of a sweep.
         fits: True if the devices' memory is enough.
+        ruled_out: True if the settings rule it out, so that it is only shown for comparison.
     """
 
     chosen: Mapping[str, str]
@@ -22,6 +23,7 @@ class Case(NamedTuple):
     plan: PipelinePlan | None = None
     notes: Sequence[str] = ()
     fits: bool = True
+    ruled_out: bool = False
 
 
 def distinguishing_names(every: Sequence[Case]) -> list[str]:
@@ -31,8 +33,8 @@ def distinguishing_names(every: Sequence[Case]) -> list[str]:
 
 
 def fastest_of(every: Sequence[Case]) -> Case:
-    """The fastest case, of those that fit if any do."""
-    return min(every, key=lambda case: (not case.fits, case.prediction.time_per_minibatch_s))
+    """The fastest case that the settings allow, of those that fit if any do."""
+    return min(every, key=lambda case: (case.ruled_out, not case.fits, case.prediction.time_per_minibatch_s))
 
 
 def to_json(every: Sequence[Case], plan: PipelinePlan | None) -> dict[str, Any]:
@@ -70,7 +72,8 @@ def comparison_table(cases: Sequence[Case]) -> Iterator[str]:
     for case in cases:
         settings = [shortened(case.chosen.get(name, "-"), _LONGEST) for name in names]
         rows.append([*settings, *_cells(case, per_sample=per_sample), ""])
-        if len(cases) > 1 and case.fits and case.prediction.time_per_minibatch_s == fastest:
+        counts = case.fits and not case.ruled_out
+        if len(cases) > 1 and counts and case.prediction.time_per_minibatch_s == fastest:
             rows[-1][-1] = "<- fastest"
     sent = f"sent per {'sample' if per_sample else 'minibatch'}"
     heads = [*names, "ms per minibatch", "samples/s", "idle", sent, "memory", "staleness", "bound by", ""]

@@ -59,9 +59,14 @@ def test_profile_of_another_model_than_the_one_that_is_named_is_refused(tmp_path
     assert len(every["pipelines"]) == 1
 
 
-def test_straight_plan_has_no_replicas(tmp_path):
-    plan = planned(tmp_path, f"profile={VGG16}", "topology.devices=4", GIGABYTE, "planner.straight=true")
+def test_straight_plan_has_no_replicas_and_is_the_fastest_that_the_settings_allow(tmp_path, capsys):
+    fast = "topology.devices=4", "topology.gigabytes_per_s=[100]"
+    plan = planned(tmp_path, f"profile={VGG16}", *fast, "planner.straight=true")
     assert [stage["replicas"] for stage in plan["stages"]] == [1] * 4
+    times = [each["time_per_minibatch_s"] for each in plan["pipelines"]]
+    assert times[0] < times[1] == times[2]
+    marked = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if line.endswith("<- fastest")]
+    assert marked == ["straight", "best"]
 
 
 @pytest.mark.slow
