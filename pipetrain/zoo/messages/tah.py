@@ -26,7 +26,8 @@ class TahQuant(MessageFormat):
     A tensor (n, s, …) has n samples of s tokens; one of fewer dimensions has a token for each sample.
 
     Args:
-        bits, low_bits: of a value, in most tokens and in those of lowest entropy.
+        bits: of a value, in most tokens.
+        low_bits: in those of lowest entropy, at most `bits`.
         share: of the tokens of a sample that have `bits`.
         tile: values of a tile, a power of two from 2 to 256.
     """
@@ -41,6 +42,8 @@ class TahQuant(MessageFormat):
     def __init__(self, bits: int = 4, low_bits: int = 3, share: float = 0.8, tile: int = 64) -> None:
         check_bits("bits", bits)
         check_bits("low_bits", low_bits)
+        if low_bits > bits:
+            raise ConfigError(f"low_bits={low_bits}: must be at most bits={bits}")
         SHARE.check("share", share)
         check_whole("tile", tile, least=2)
         if tile > 256 or tile & (tile - 1):

@@ -91,6 +91,7 @@ REFUSED = {
     "messages.gradients=aq": "messages.gradients=aq: gradients do not settle",
     "messages.gradients=tah": "messages.gradients=tah: TAH-Quant is for activations",
     "messages.activations=tah messages.activations.tile=48": "messages.activations.tile=48: must be a power of two",
+    "messages.activations=tah messages.activations.bits=2": "messages.activations.low_bits=3: must be at most bits=2",
     "messages.activations=aq messages.activations.folder=/nowhere": "messages.activations.folder=/nowhere: no such",
     "messages.activations=aq messages.activations.folder=3": "messages.activations.folder=3: no such folder",
     "messages.activations=aq messages.activations.gigabytes=0": "messages.activations.gigabytes=0: must be a number",

@@ -290,8 +290,8 @@ def test_tah_is_that_of_the_authors(width, tile, seed):
 
 @pytest.mark.parametrize(("share", "tokens", "low"), [(0.9, 10, 1), (0.8, 5, 1), (0.8, 4, 0), (0.0, 3, 3)])
 def test_tah_counts_tokens_by_the_share_as_it_is_written(share, tokens, low):
-    few, many, *_ = TahQuant(4, 8, share, tile=8).encode(torch.randn(1, tokens, 8), of())
-    assert (len(few), len(many)) == (low * 8, (tokens - low) * 4)
+    few, many, *_ = TahQuant(8, 4, share, tile=8).encode(torch.randn(1, tokens, 8), of())
+    assert (len(few), len(many)) == (low * 4, (tokens - low) * 8)
 
 
 def test_tah_takes_fewer_bits_for_tokens_of_low_entropy():
