@@ -9,10 +9,13 @@ from dataclasses import replace
 import torch
 
 from pipetrain.engine.arithmetic import ComputeOptions, torch_threads
+from pipetrain.engine.errors import ConfigError
+from pipetrain.engine.failure import described, in_own_words, place_of
 from pipetrain.planning.profile.profile import Message, Profile, ProfiledLayer
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.training.components.messages import build_messages
 from pipetrain.zoo.messages import Direction, MessageFormat, Messages, MessageTensor
+from pipetrain.zoo.messages.ends import End
 
 _REPEATS = 5
 _measured: dict[object, tuple[float, float, float]] = {}
@@ -29,6 +32,9 @@ def with_messages(profile: Profile, settings: Settings, sources: Collection[int]
         profile: of the model.
         settings: of the run.
         sources: the layers behind which something is cut; None: all that others need.
+
+    Raises:
+        ConfigError: a format of the user's own fails, or returns something else than it should.
     """
     if not isinstance(messages := build_messages(settings, {}), Messages):
         return profile
@@ -43,7 +49,14 @@ def with_messages(profile: Profile, settings: Settings, sources: Collection[int]
         values, target = max(1, size // dtype.itemsize // train.batch_size), settings.messages.targets[direction]
         key = repr((target, direction, samples, values, dtype, profile.threads))
         if key not in _measured:
-            _measured[key] = _measure(formats[direction], samples, values, dtype)
+            tensor = torch.randn(samples, values, generator=torch.Generator().manual_seed(0)).to(dtype)
+            try:
+                _measured[key] = _measure(direction, formats[direction], tensor)
+            except Exception as error:
+                if place_of(error) is None and not in_own_words(error):
+                    raise
+                given = f"{target.setting}: for a tensor of {dtype} and shape {tuple(tensor.shape)}"
+                raise ConfigError(f"{given}: {described(error)}") from error
         share, encode_s, decode_s = _measured[key]
         return Message(share * size, train.microbatches * encode_s, train.microbatches * decode_s)
 
@@ -56,18 +69,16 @@ def with_messages(profile: Profile, settings: Settings, sources: Collection[int]
     return replace(profile, layers=layers)
 
 
-def _measure(form: MessageFormat, samples: int, values: int, dtype: torch.dtype) -> tuple[float, float, float]:
+def _measure(direction: Direction, form: MessageFormat, tensor: torch.Tensor) -> tuple[float, float, float]:
     """Share of the plain bytes, and the seconds of encoding and of decoding."""
-    tensor = torch.randn(samples, values, generator=torch.Generator().manual_seed(0)).to(dtype)
-    of, ends = MessageTensor((0, 0, 0, 0, 0, 0), sys.maxsize, range(samples)), [copy.deepcopy(form) for _ in range(2)]
+    of = MessageTensor((0, 0, 0, 0, 0), sys.maxsize, range(len(tensor)))
+    sender, receiver = (End(direction, 0, copy.deepcopy(form), sends=sends) for sends in (True, False))
     encode_s, decode_s = [], []
     for _ in range(_REPEATS):
         began = time.perf_counter()
-        parts = ends[0].encode(tensor, of)
-        if form.mirrors:
-            ends[0].decode(parts, torch.empty_like(tensor), of)
+        parts = tuple(sender.encode((tensor,), of))
         encoded = time.perf_counter()
-        ends[1].decode(parts, torch.empty_like(tensor), of)
+        tuple(receiver.decode(parts, of))
         encode_s.append(encoded - began)
         decode_s.append(time.perf_counter() - encoded)
     return sum(part.nbytes for part in parts) / tensor.nbytes, min(encode_s), min(decode_s)

@@ -63,10 +63,11 @@ class End:
                 yield from [whole.new_empty(0)] * self.format.parts
 
     def _parts(self, whole: Tensor, of: MessageTensor, meter: MessageMeter | None) -> Tensors:
-        encoded: Tensor | Tensors = self.format.encode(whole, of)
-        parts = () if isinstance(encoded, Tensor) else tuple(encoded)
-        if len(parts) != self.format.parts:
-            found = f"{len(parts)} tensors" if parts else "a tensor, not a tuple of them"
+        encoded: object = self.format.encode(whole, of)
+        parts = tuple(encoded) if isinstance(encoded, tuple | list) else ()
+        tensors = all(isinstance(part, Tensor) for part in parts)
+        if len(parts) != self.format.parts or not tensors:
+            found = f"{len(parts)} tensors" if parts and tensors else f"{_kinds(encoded)}, not a tuple of tensors"
             raise RunError(
                 f"messages.{self.direction}={self.format.name}: encode returned {found}, and its class says "
                 f"parts = {self.format.parts}"
@@ -104,6 +105,12 @@ class End:
                 if out.numel():
                     self._decode(parts, out, replace(of, key=(*of.key, place)))
                 yield out
+
+
+def _kinds(encoded: object) -> str:
+    """The type of a value, and of its members, such as `a tuple (int)`."""
+    members = ", ".join(type(each).__name__ for each in encoded) if isinstance(encoded, tuple | list) else ""
+    return f"a {type(encoded).__name__}" + f" ({members})" * bool(members)
 
 
 class StageEnds(MessageEnds):

@@ -4,12 +4,32 @@ from dataclasses import replace
 
 import pytest
 
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.schedules.placement import Placement
 from pipetrain.planning.costs.cut_profile import CutProfile
 from pipetrain.planning.costs.topology import Topology
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer
 from pipetrain.planning.profiling import message_costs
 from pipetrain.runner.config.composition import composed
+from pipetrain.zoo.messages import MessageFormat
+
+
+class Own(MessageFormat):
+    """A format of the user's own that does what its option says."""
+
+    parts = 1
+
+    def __init__(self, does):
+        self.does = does
+
+    def encode(self, tensor, _of):
+        if self.does == "fail":
+            raise KeyError("no such sample")
+        return {"none": None, "two": (tensor, tensor)}.get(self.does, (tensor,))
+
+    def decode(self, parts, _out, _of):
+        return parts[0]
+
 
 SIZE = 4 * 32 * 640
 LAYERS = tuple(ProfiledLayer(f"l{i}", 1.0, 2.0, SIZE, 100, 5) for i in range(4))
@@ -64,3 +84,19 @@ def test_each_size_is_measured_once(monkeypatch):
     assert len(sizes) == 2 * 2
     assert [each.encoded_output.sent_bytes for each in found.layers[:2]] == [SIZE, SIZE / 2]
     assert (found.layers[0].sender_s, found.layers[0].receiver_s) == pytest.approx((4 * 0.3, 4 * 0.3))
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("fail", r"KeyError: .*no such sample.* \(.*test_message_costs\.py:\d+\)"),
+        ("none", "encode returned a NoneType, not a tuple of tensors"),
+        ("two", "encode returned 2 tensors, and its class says parts = 1"),
+        ("return", "decode returned a Tensor"),
+    ],
+)
+def test_a_format_that_does_not_work_is_refused(does, told):
+    words = "messages.activations=custom", f"messages.activations._target_={__name__}.Own"
+    tensor = r"for a tensor of torch\.float32 and shape \(8, 640\): "
+    with pytest.raises(ConfigError, match=rf"messages\.activations\._target_=.*Own: {tensor}.*{told}"):
+        measured(*words, f"+messages.activations.does={does}")

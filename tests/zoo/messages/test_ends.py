@@ -138,10 +138,14 @@ def test_another_number_of_parts_than_announced_is_told():
         tuple(sender.encode((torch.ones(2),), OF))
 
 
-def test_a_tensor_in_place_of_a_tuple_is_told():
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [(torch.ones(2), "a Tensor"), (None, "a NoneType"), ((torch.ones(2), 3), r"a tuple \(Tensor, int\)")],
+)
+def test_what_is_no_tuple_of_tensors_is_told(returned, told):
     (sender, _) = link(Halves())
-    sender.format.encode = lambda tensor, _of: tensor
-    with pytest.raises(RunError, match="encode returned a tensor, not a tuple of them"):
+    sender.format.encode = lambda _tensor, _of: returned
+    with pytest.raises(RunError, match=f"encode returned {told}, not a tuple of tensors"):
         tuple(sender.encode((torch.ones(2),), OF))
 
 
