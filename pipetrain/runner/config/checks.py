@@ -114,7 +114,8 @@ def _check_trackers(names: Any) -> None:
 def _check_comparisons(settings: Settings) -> None:
     """Checks the settings that compare metrics, which need evaluations."""
     train, target = settings.train, settings.train.target
-    if target is not None and not _maps_to_numbers(target):
+    maps_to_numbers = isinstance(target, dict) and target and all(value in _ANY_NUMBER for value in target.values())
+    if target is not None and not maps_to_numbers:
         raise ConfigError(f"train.target={target}: must map metrics to the values to reach, such as {{top1: 66}}")
     if train.min_improvement and train.patience is None:
         raise ConfigError(f"train.min_improvement={train.min_improvement}: requires train.patience, such as 3")
@@ -122,10 +123,6 @@ def _check_comparisons(settings: Settings) -> None:
         value = attrgetter(setting)(settings)
         if value is not None and not settings.eval.every_epochs:
             raise ConfigError(f"{setting}={value}: needs evaluations, but eval.every_epochs=0; set it to 1 or more")
-
-
-def _maps_to_numbers(target: Any) -> bool:
-    return isinstance(target, dict) and bool(target) and all(value in _ANY_NUMBER for value in target.values())
 
 
 def task_of(group: str, name: str) -> str | None:

@@ -94,12 +94,7 @@ def _to_be_read(part: str, plain: Mapping[str, Any], read: Collection[str], name
     if TARGET not in given:
         return given
     is_used = part in read or any(not isinstance(entry, dict) or entry.get(part) is None for entry in plain["phases"])
-    return {} if is_used else _changed(part, given, name)
-
-
-def _changed(part: str, given: Mapping[str, Any], name: str | None) -> dict[str, Any]:
-    """The settings of a schedule or method that differ from those of its choice."""
-    default = section(part, name) if name in names_of(part) else {}
+    default = {} if is_used or name not in names_of(part) else section(part, name)
     return {key: value for key, value in given.items() if key in default and value != default[key]}
 
 

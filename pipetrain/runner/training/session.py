@@ -17,7 +17,6 @@ from pipetrain.engine.executors.pipeline import build_finegrained_pipeline, buil
 from pipetrain.engine.losses import counts_tokens
 from pipetrain.engine.stage.base import Training
 from pipetrain.engine.stage.staleness import MeasuredMinibatches
-from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking import summary
 from pipetrain.runner.tracking.run_recorder import RecordedRun, Recorder, Show
 from pipetrain.runner.tracking.trace_writer import TraceFile, assemble
@@ -57,6 +56,7 @@ class TrainingSession:
         self._job = job
         self.components = components
         settings, placement = job.settings, job.placement
+        log, every = settings.log, settings.log.staleness_every_steps
         device = device_at(job.device, 0) if transport is None else transport.device
         progress = store.load_progress(job.resume) if job.resume else {}
         state = TrainingState.of(progress, job.timetable, settings.train, settings.checkpoint.metric)
@@ -67,7 +67,7 @@ class TrainingSession:
             seed=settings.seed,
             device=device,
             arithmetic=build_arithmetic(settings.train),
-            staleness=_measured_minibatches(settings),
+            staleness=None if every is None else MeasuredMinibatches(every, with_gradients=log.staleness_gradient),
             averaging=build_averaging(settings, components.phases[0].rules.replicas, job.timetable),
         )
         self.recorder: Recorder | None = None
@@ -270,9 +270,3 @@ def training_session(
         if rank is not None and job.placement.num_processes > 1 and {0, last}.intersection(stages):
             data.check_as_prepared(job.data)
         yield TrainingSession(job, components, hooks, show, rank, transport)
-
-
-def _measured_minibatches(settings: Settings) -> MeasuredMinibatches | None:
-    """The minibatches whose staleness a run measures; None if it measures no staleness."""
-    every = settings.log.staleness_every_steps
-    return None if every is None else MeasuredMinibatches(every, with_gradients=settings.log.staleness_gradient)

@@ -37,7 +37,7 @@ _OF_STAGE = re.compile(r"(stage\d+)_(?:(replica\d+)_)?(\w+)")
 
 def points_of(record: Record) -> dict[str, float]:
     """The numbers of a record of metrics.jsonl: of some steps, of an epoch's end, or of an evaluation; else none."""
-    points: dict[str, float | None] = _OF_KIND[record["kind"]](record) if record["kind"] in _OF_KIND else {}
+    points = _of_kind(record)
     for key, value in record.items():
         if (found := _OF_STAGE.fullmatch(key)) and value is not None:
             *worker, field = (part for part in found.groups() if part)
@@ -46,24 +46,21 @@ def points_of(record: Record) -> dict[str, float]:
     return {tag: value for tag, value in points.items() if value is not None}
 
 
-def _of_interval(record: Record) -> dict[str, float | None]:
-    return {"train/loss": record["loss"], "train/lr": record["lr"], **_speeds(record, "throughput/")}
-
-
-def _of_epoch(record: Record) -> dict[str, float | None]:
-    losses = {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]}
-    return {**losses, **_speeds(record, "throughput/epoch_")}
-
-
-def _of_evaluation(record: Record) -> dict[str, float | None]:
-    return {**{f"eval/{name}": value for name, value in metrics_of(record).items()}, "time/eval_s": record["eval_s"]}
+def _of_kind(record: Record) -> dict[str, float | None]:
+    match record["kind"]:
+        case "interval":
+            return {"train/loss": record["loss"], "train/lr": record["lr"], **_speeds(record, "throughput/")}
+        case "epoch":
+            losses = {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]}
+            return {**losses, **_speeds(record, "throughput/epoch_")}
+        case "eval":
+            metrics = {f"eval/{name}": value for name, value in metrics_of(record).items()}
+            return {**metrics, "time/eval_s": record["eval_s"]}
+    return {}
 
 
 def _speeds(record: Record, prefix: str) -> dict[str, float | None]:
     return {f"{prefix}{name}": record[name] for name in ALL_THROUGHPUTS if name in record}
-
-
-_OF_KIND = {"interval": _of_interval, "epoch": _of_epoch, "eval": _of_evaluation}
 
 
 def results(summary: Mapping[str, Any]) -> dict[str, float]:

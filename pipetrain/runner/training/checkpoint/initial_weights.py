@@ -195,13 +195,9 @@ def _torch_load(path: Path) -> dict[str, Tensor]:
             "torch.load cannot read it; save only the tensors, with torch.save(model.state_dict(), FILE) or as a "
             f"{tensor_file.SUFFIX} file"
         ) from error
-    if not _is_state_dict(loaded):
+    if not (isinstance(loaded, Mapping) and loaded and all(isinstance(each, Tensor) for each in loaded.values())):
         raise ConfigError(f"holds a {type(loaded).__name__}, not a state dict: torch.save(model.state_dict(), FILE)")
     return dict(loaded)
-
-
-def _is_state_dict(value: object) -> bool:
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(each, Tensor) for each in value.values())
 
 
 def _names_of_value(name: str, aliases: Mapping[str, str], untied: Mapping[str, str]) -> list[str]:
