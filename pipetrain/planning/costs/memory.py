@@ -269,8 +269,11 @@ def _of_averaging(settings: Settings) -> float:
     They are the mean, the places of the elements, the moving average of changes, and what all replicas have sent and
     not yet averaged.
     """
-    given, replicas = settings.averaging, max(settings.replicas.counts or (2,))
-    return 2 + (given.correction == "ema") + given.share * given.delay * (1 + replicas)
+    from pipetrain.runner.training.components.averaging import averaging_rule  # with torch
+
+    rule, replicas = averaging_rule(settings), max(settings.replicas.counts or (2,))
+    tensors: float = 2 + (rule.correction == "ema") + rule.delay * (1 + replicas) / rule.parts
+    return tensors
 
 
 def _rules(phase: PhaseSettings, settings: Settings, segments: RecomputeSegments | None) -> MemoryRules:

@@ -25,6 +25,7 @@ from pipetrain.planning.profiling.profile import profile_of, profile_of_chain
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.partition.finegrained import FineGrained
+from pipetrain.runner.training.components.averaging import averaging_rule
 from pipetrain.runner.training.components.pipeline import (
     build_partition_rule,
     build_pipeline_rules,
@@ -95,7 +96,7 @@ class ProfiledRun:
         placement = found if found.several and max(replicas) == 1 else None
         devices = sum(replicas) if placement is None else placement.num_processes
         topology = _checked_topology(settings, profile, devices)
-        share = None if settings.replicas.delay is None else 1 / settings.averaging.parts
+        share = None if settings.replicas.delay is None else 1 / averaging_rule(settings).parts
         cut = CutProfile(with_states(profile, settings.optimizer), stages, replicas, topology, placement, share)
         cut = replace(cut, profile=with_messages(cut.profile, settings, cut.sources))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}

@@ -1,7 +1,6 @@
 """The structured configuration: the settings that `pipetrain run` accepts, their types and defaults."""
 
 import functools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -119,11 +118,6 @@ class AveragingConfig:
     """The decay at the end of the run."""
     rise_after: int | None = 1000
     """Updates after which the decay begins to rise to averaging.final_decay; null: it stays."""
-
-    @property
-    def parts(self) -> int:
-        """Number of parts of a weight, of which every update averages one."""
-        return math.ceil(1 / self.share - 1e-9)  # 1 / (1 / n) may be slightly more than n
 
 
 @dataclass(frozen=True)

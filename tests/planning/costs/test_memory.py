@@ -260,6 +260,16 @@ def test_average_of_weights_is_one_more_set():
         assert kept(method, ema=0.9) == kept(method) + SIZES.weights
 
 
+def test_replicas_that_train_alone_hold_as_much_of_the_weights_as_they_send():
+    def held(share):
+        words = "partition.stages=2", "partition.replicas=[3,3]", "averaging.average=weights", "averaging.delay=4"
+        model = MemoryModel.of(composed(["method=pipedream", "optimizer=sgd", *words, f"averaging.share={share}"]))
+        return model.stage_bytes(StagePlace.row((3, 3))[1], SIZES)
+
+    # a weight has four parts, of which what a replica and all three have sent in four updates
+    assert held(0.3) == held(0.25) == held(1) - (4 - 4 / 4) * (1 + 3) * SIZES.trainable
+
+
 def test_error_feedback_is_two_more_sets_during_an_update():
     assert kept("gpipe", optimizer={**SGD, "error_feedback": 1.0}) == kept("gpipe") + 2 * SIZES.weights
 

@@ -1,7 +1,7 @@
 """Replicas that train alone: how their weights are averaged, and what goes with that."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from pipetrain.engine.errors import ConfigError, as_configured
@@ -21,12 +21,17 @@ def build_averaging(settings: Settings, replicas: Replicas, timetable: Timetable
     """The averaging of the weights of replicas that train alone; None if there are none."""
     if not replicas.train_alone:
         return None
-    options, count = asdict(settings.averaging), max(replicas.counts)
-    del options["average"]
+    count = max(replicas.counts)
     updates = sum(-(-interval.minibatches // count) for interval in timetable.intervals(0))
-    rule = Target("averaging", "pipetrain.zoo.weight_averaging.WeightAveraging", {}).located()
-    averaging: Averaging = rule(**options, updates=updates, seed=settings.seed)
+    averaging: Averaging = replace(averaging_rule(settings), updates=updates)
     return averaging
+
+
+def averaging_rule(settings: Settings) -> Any:
+    """The zoo's `WeightAveraging`, which the runner names and does not import, for a run of unknown length."""
+    rule, options = Target("", "pipetrain.zoo.weight_averaging.WeightAveraging", {}), asdict(settings.averaging)
+    del options["average"]
+    return rule.located()(**options, seed=settings.seed)
 
 
 def refuse_averaging(settings: Settings, replicas: Replicas, independent: int) -> None:
@@ -49,15 +54,15 @@ def refuse_averaging(settings: Settings, replicas: Replicas, independent: int) -
 
 def averaging_notes(settings: Settings, replicas: Replicas, total_steps: int) -> list[str]:
     """Notes on how the weights of replicas that train alone are averaged."""
-    given, count = settings.averaging, max(replicas.counts)
+    given, count, parts = settings.averaging, max(replicas.counts), averaging_rule(settings).parts
     updates = total_steps // count
     notes = [
-        f"{count} replicas train alone, each on 1 of {count} minibatches; {1 / given.parts:.3g} of the weights is "
+        f"{count} replicas train alone, each on 1 of {count} minibatches; {1 / parts:.3g} of the weights is "
         f"averaged after each update, {given.delay} updates late"
     ]
     if updates <= given.delay:
         notes.append(f"warning: averaging.delay={given.delay}: nothing is averaged in {updates} updates")
-    elif given.parts <= given.delay and given.correction != "none":
+    elif parts <= given.delay and given.correction != "none":
         notes.append(
             f"warning: averaging.share={given.share} averaging.delay={given.delay}: weights are averaged again before "
             "their last average has come, and replicas may drift apart; averaging.correction=none or "
