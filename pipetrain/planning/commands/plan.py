@@ -98,7 +98,7 @@ def _found(words: Sequence[str]) -> Iterator["Case"]:
 
     settings = composed(words)
     profile = chosen_profile(settings)
-    check_model(settings.profile, profile, words)
+    check_model(settings, profile, words)
     planner = Planner.of(replace(profile, batch_size=profile.batch_size or settings.train.batch_size), settings)
     devices = planner.topology.num_devices
     alone = f"one device takes {milliseconds(profile.single_device_s)} ms for a minibatch"

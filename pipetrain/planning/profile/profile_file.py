@@ -5,13 +5,14 @@ A line of `graph.txt` is a layer, with times in milliseconds and sizes in bytes,
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pipetrain.data.files import strict_json
 from pipetrain.data.files.regular_file import text_of
 from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.profile.profile import Profile, ProfiledLayer
+from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.terminal.text_table import shortened
 
 _SEPARATOR = " -- "
@@ -46,18 +47,24 @@ def read_profile(path: Path) -> Profile:
     return found
 
 
-def check_model(path: str | None, profile: Profile, words: Iterable[str]) -> None:
-    """Checks that words of a command line name no other model than a profile from a file; either may name none.
+def check_model(settings: Settings, profile: Profile, words: Sequence[str]) -> None:
+    """Checks that words of a command line choose no other model than a profile from a file.
+
+    Without a model or a preset among them they choose none, and the profile may name none.
 
     Raises:
         ConfigError: they do.
     """
-    measured = profile.provenance.get("model")
-    if path is not None and isinstance(measured, str):
-        for given in (word for word in words if word.startswith("model=") and word != f"model={measured}"):
-            raise ConfigError(
-                f"profile={path}: of model={measured}, not of {given}; `pipetrain profile` measures this one"
-            )
+    measured, chosen = profile.provenance.get("model"), settings.choices["model"]
+    if settings.profile is None or not isinstance(measured, str) or measured == chosen:
+        return
+    named = [word for prefix in ("model=", "experiment=") for word in words if word.startswith(prefix)]
+    if named:
+        of = "" if named[0].startswith("model=") else f" of {named[0]}"
+        raise ConfigError(
+            f"profile={settings.profile}: of model={measured}, not of model={chosen}{of}; `pipetrain profile` measures "
+            "this one"
+        )
 
 
 def parse_graph(text: str) -> Profile:

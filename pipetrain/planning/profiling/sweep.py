@@ -39,7 +39,7 @@ def cases(words: Sequence[str], *, searched: bool = False) -> tuple[list[Case], 
             with announce(f"pipeline {number} of {len(every)}: {what}", hidden=hidden):
                 profile = None if settings.profile is None else read(Path(settings.profile))
                 if profile is not None:
-                    check_model(settings.profile, profile, chosen)
+                    check_model(settings, profile, chosen)
                 run = ProfiledRun.of(settings, profile=profile, searched=searched)
                 found += [*_cases_of(run, swept)]
         except ConfigError as error:

@@ -55,6 +55,9 @@ def test_profile_of_another_model_than_the_one_that_is_named_is_refused(tmp_path
     words, message = ("profile=r20.json", GIGABYTE), "profile=r20.json: of model=resnet20, not of model=lenet5"
     for others in ([], ["partition.stages=2"]):
         refused("plan", *words, "model=lenet5", *others, cwd=tmp_path, message=message)
+        preset = message.replace("model=lenet5", "model=lenet5 of experiment=comparison")
+        refused("plan", *words, "experiment=comparison", *others, cwd=tmp_path, message=preset)
+    planned(tmp_path / "plan", f"profile={tmp_path / 'r20.json'}", GIGABYTE, "experiment=comparison", "model=resnet20")
     every = planned(tmp_path / "plan", f"profile={tmp_path / 'r20.json'}", GIGABYTE, "model=resnet20,lenet5")
     assert len(every["pipelines"]) == 1
 
