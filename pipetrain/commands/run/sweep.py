@@ -39,7 +39,7 @@ from pipetrain.runner.config.composition import (
     overrides_of,
     search_path,
 )
-from pipetrain.runner.config.messages import without_names
+from pipetrain.runner.config.messages import chosen_by, without_names
 from pipetrain.runner.launch.signals import Interruption, passed_on
 from pipetrain.runner.terminal.error_line import report_error
 from pipetrain.runner.terminal.output_folder import directory_error
@@ -232,6 +232,11 @@ class SweepReport(Callback):
         words, params = list(config.hydra.overrides.task), config.hydra.sweeper.get("params")
         # not every sweeper varies settings itself
         swept = {str(name): value for name, value in params.items()} if isinstance(params, DictConfig) else {}
+        given = {each.key_or_group for each in overrides_of(words)}
+        replaced = {name for name in swept if name not in given and chosen_by(name) in set(map(chosen_by, given))}
+        with read_write(config), open_dict(config):
+            for name in replaced:  # a format that the words choose by another name, which the sweeper does not know
+                del swept[name], config.hydra.sweeper.params[name]
         try:
             self._begin(config, words, swept)
         except (ConfigError, OSError, OmegaConfBaseException) as error:

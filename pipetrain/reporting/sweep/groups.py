@@ -182,7 +182,7 @@ def name_of(settings: Mapping[str, str]) -> str:
 
 def short_settings(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, str]:
     """The values of some settings as far as known, by the last part of their names if that is unambiguous."""
-    parts = {name: (chosen_by(name) or name).rpartition(".")[2] for name in names}
+    parts = {name: chosen_by(name).rpartition(".")[2] for name in names}
     last = Counter(parts.values())
     short = {name: part if last[part] == 1 else name for name, part in parts.items()}
     return {short[name]: _text(values[name]) for name in names if values.get(name) is not None}

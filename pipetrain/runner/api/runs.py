@@ -149,7 +149,8 @@ def sweep(
 def _with_params(words: list[str], objects: Mapping[str, Any], config_dir: str | Path | None) -> list[str]:
     """The words, merged with what a preset sweeps (`hydra.sweeper.params`) as Hydra's sweeper merges them."""
     check_presets_swept(with_choices_of(None if config_dir is None else Path(config_dir), words))
-    varied = _composed(next(combinations(words)), objects, config_dir).varied(())
+    formats = [word for word in words if word.startswith("messages.")]  # which have names of their own
+    varied = _composed(next(combinations(words)), objects, config_dir).varied(formats)
     return list({word.partition("=")[0]: word for word in (*varied, *words)}.values())
 
 

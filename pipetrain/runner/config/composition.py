@@ -25,7 +25,7 @@ from pipetrain.runner.config.checks import check
 from pipetrain.runner.config.choices import all_names, check_own_folder, with_own_names
 from pipetrain.runner.config.installed import register_configuration
 from pipetrain.runner.config.instantiate import Target
-from pipetrain.runner.config.messages import MessageSettings, chosen_by, expand_messages, with_names
+from pipetrain.runner.config.messages import MessageSettings, chosen_by, drop_replaced, expand_messages, with_names
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.phases import check_read, expand_phases, phases_of
 from pipetrain.runner.config.reference import groups
@@ -207,7 +207,7 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
         if not each.is_sweep_override():
             choices.append([str(each.input_line)])
         elif each is last[name]:
-            choices.append([f"{chosen_by(name) or name}={value}" for value in each.sweep_string_iterator()])
+            choices.append([f"{chosen_by(name)}={value}" for value in each.sweep_string_iterator()])
     if not all(choices):
         raise ConfigError(f"{' '.join(overrides)}: no run; a glob or range in it has no values")
     yield from (list(chosen) for chosen in itertools.product(*choices))
@@ -220,6 +220,11 @@ class Composition:
     config: DictConfig
     choices: Mapping[str, str]
     hydra: DictConfig
+
+    def __post_init__(self) -> None:
+        """Drops a preset's options of formats of messages that the words replace."""
+        words: Any = OmegaConf.to_container(self.hydra.overrides.task)
+        drop_replaced(self.config, overrides_of([each for each in words if each.startswith("messages")]))
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> Self:
@@ -238,8 +243,9 @@ class Composition:
 
     def varied(self, words: Sequence[str]) -> list[str]:
         """Overrides for what the preset itself sweeps (`hydra.sweeper.params`), except what the given words set."""
-        params, given = self.hydra.sweeper.get("params") or {}, {each.key_or_group for each in overrides_of(words)}
-        return [f"{name}={value}" for name, value in params.items() if name not in given]
+        params = self.hydra.sweeper.get("params") or {}
+        given = {chosen_by(each.key_or_group) for each in overrides_of(words)}
+        return [f"{name}={value}" for name, value in params.items() if chosen_by(name) not in given]
 
 
 def check_presets_swept(words: Sequence[str]) -> None:
@@ -295,9 +301,7 @@ def folder_name(number: int, differing: str) -> str:
 def without_section(word: str) -> str:
     """`lr=0.01` of `optimizer.lr=0.01`, or the class alone of a target."""
     setting, equals, value = word.partition("=")
-    last = setting.rpartition(".")[2]
+    last = chosen_by(setting).rpartition(".")[2]
     if last == TARGET:
         return value.rpartition(".")[2]
-    if (section := chosen_by(setting)) is not None:
-        return without_section(f"{section}={value}")
     return f"{last}={value}" if equals else word

@@ -1,20 +1,23 @@
 """The formats of messages as the configuration gives them: names of choices, or targets of the user's own."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.engine.errors import ConfigError, as_configured, check_whole
 from pipetrain.runner.config.choices import all_names, names_of, section
 from pipetrain.runner.config.instantiate import Target
-from pipetrain.runner.config.schema import TARGET
+from pipetrain.runner.config.schema import TARGET, leaves
 from pipetrain.runner.config.suggestions import unknown_choice
 
 GROUP = "message"
 """Folder of the choices, for either direction."""
 DIRECTIONS = ("activations", "gradients")
-PLAIN, _CUSTOM = "plain", "custom"
+PLAIN, CUSTOM = "plain", "custom"
 _NAMED = re.compile(rf"messages\.({'|'.join(DIRECTIONS)})=(?!\{{)")
 
 
@@ -73,10 +76,19 @@ def _target(setting: str, content: Mapping[str, Any]) -> Target | None:
     return Target.of(setting, {**section(GROUP, content["name"]), **options})
 
 
-def chosen_by(setting: str) -> str | None:
-    """`messages.activations` of `messages.activations.name`; None for other settings."""
+def chosen_by(setting: str) -> str:
+    """`messages.activations` of `messages.activations.name`; other settings as they are."""
     section, _, last = setting.rpartition(".")
-    return section if last == "name" and section.startswith("messages.") else None
+    return section if last == "name" and section.startswith("messages.") else setting
+
+
+def drop_replaced(config: DictConfig, words: Iterable[Override]) -> None:
+    """Drops what a preset sets for a direction whose format the words name."""
+    given = {".".join(name.split(".")[:3]) for each in words for name, _ in leaves(each.value(), each.key_or_group)}
+    for setting in {f"messages.{direction}" for direction in DIRECTIONS if f"messages.{direction}.name" in given}:
+        options: Any = OmegaConf.to_container(OmegaConf.select(config, setting))
+        kept = {key: value for key, value in options.items() if f"{setting}.{key}" in given}
+        OmegaConf.update(config, setting, kept, merge=False)
 
 
 def have_formats(settings: Mapping[str, Any]) -> bool:
@@ -100,7 +112,7 @@ def _expanded(direction: str, given: Any) -> dict[str, Any]:
     setting, options = f"messages.{direction}", dict(given) if isinstance(given, Mapping) else {"name": given}
     name = options.pop("name", None)
     name = PLAIN if name is None else name
-    known = [*names_of(GROUP), *({_CUSTOM} & all_names(GROUP))]
+    known = [*names_of(GROUP), *({CUSTOM} & all_names(GROUP))]
     if name not in known:
         raise ConfigError(f"{setting}={as_configured(name)}: {unknown_choice('format', str(name), known)}")
     if name == PLAIN:
@@ -108,8 +120,8 @@ def _expanded(direction: str, given: Any) -> dict[str, Any]:
             option, value = next(iter(options.items()))
             raise ConfigError(
                 f"{setting}.{option}={as_configured(value)}: {setting}=plain takes no options; name a format, such as "
-                f"{setting}={_CUSTOM if option == TARGET else 'int8'}"
+                f"{setting}={CUSTOM if option == TARGET else 'int8'}"
             )
         return {"name": name}
-    defaults = {key: value for key, value in section(GROUP, name).items() if key != TARGET or name == _CUSTOM}
+    defaults = {key: value for key, value in section(GROUP, name).items() if key != TARGET or name == CUSTOM}
     return {"name": name, **defaults, **options}

@@ -72,6 +72,23 @@ def test_sweep_over_presets_that_sweep_by_themselves_is_refused(tmp_path, capfd)
     assert "run 2 of 2" in capfd.readouterr().out
 
 
+def test_format_on_the_command_line_takes_the_place_of_those_that_a_preset_sweeps(tmp_path, capfd):
+    (tmp_path / "experiment").mkdir()
+    params = "{messages.activations: '{name:int4},{name:tah,tile:32}', messages.gradients.name: 'int4,fp8'}"
+    text = f"# @package _global_\nhydra: {{sweeper: {{params: {params}}}}}\n"
+    (tmp_path / "experiment" / "formats.yaml").write_text(text)
+    words = ["--config-dir", str(tmp_path), "experiment=formats", "train.epochs=0"]
+    assert cli.carry_out([*WORDS[:3], *words, "messages.activations=bf16,int8"]) is ExitCode.WRONG_USAGE
+    begun = re.findall(r"^run \d of \d: .*", capfd.readouterr().out, re.MULTILINE)
+    assert [set(line.split()[4:]) for line in begun] == [
+        {f"messages.activations={forward}", f"messages.gradients={back}"}
+        for back in ("int4", "fp8")
+        for forward in ("bf16", "int8")
+    ]
+    assert cli.carry_out([*WORDS[:3], *words, "messages.gradients={name:int8}"]) is ExitCode.WRONG_USAGE
+    assert re.findall(r"^run \d of (\d): ", capfd.readouterr().out, re.MULTILINE) == ["2", "2"]
+
+
 @pytest.fixture
 def launcher():
     """The class that Hydra makes its own launcher of; it imports its plugins anew."""

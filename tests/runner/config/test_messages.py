@@ -7,7 +7,14 @@ from support.worker_pool import CONFIG, settings
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.choices import all_names, section
-from pipetrain.runner.config.composition import combinations, composed, folder_name, settings_of
+from pipetrain.runner.config.composition import (
+    Composition,
+    combinations,
+    composed,
+    folder_name,
+    settings_of,
+    with_choices_of,
+)
 from pipetrain.runner.config.messages import have_formats, with_names, without_names
 from pipetrain.runner.training.components.messages import build_messages
 
@@ -62,6 +69,34 @@ def test_a_sweep_takes_names_and_its_folders_are_called_after_them():
     members = list(combinations(words))
     assert [composed(member).stored["messages"]["activations"]["name"] for member in members] == ["plain", "int8"]
     assert folder_name(3, "messages.activations.name=int8 seed=1") == "3_activations=int8_seed=1"
+
+
+def test_a_format_that_words_name_has_no_options_of_a_preset(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    text = (
+        "# @package _global_\nmessages: {activations: {name: tah, tile: 32}, gradients: {name: topk, share: 0.2}}\n"
+        "hydra: {sweeper: {params: {messages.activations: '{name:aq,bits:2}'}}}\n"
+    )
+    (tmp_path / "experiment" / "formats.yaml").write_text(text)
+
+    def found(*words):
+        return Composition.of(with_choices_of(tmp_path, ["experiment=formats", *words]))
+
+    def activations(*words):
+        composition = found(*words)
+        stored = settings_of(composition.config, composition.choices).stored["messages"]
+        assert (stored["gradients"]["name"], stored["gradients"]["share"]) == ("topk", 0.2)
+        return stored["activations"]
+
+    assert activations()["tile"] == 32
+    assert activations("messages.activations.bits=6") == {**activations(), "bits": 6}
+    assert activations("messages.activations=plain") == {"name": "plain"}
+    int8 = {"name": "int8", "bits": 6, "group": 64, "rounding": "nearest"}
+    assert activations("messages.activations=int8", "messages.activations.bits=6") == int8
+    assert activations("messages.activations={name: int8, bits: 6}") == int8
+    assert activations("messages={activations: {name: int8, bits: 6}}") == int8
+    assert found().varied(["messages.activations.bits=6"]) == ["messages.activations={name:aq,bits:2}"]
+    assert found().varied(["messages.activations=int8"]) == found().varied(["messages.activations={name: int8}"]) == []
 
 
 @pytest.mark.parametrize("name", sorted(all_names("message") - {"plain", "custom"}))
