@@ -60,7 +60,7 @@ def run(
         objects: `model` (a module or a `LayerChain`), `dataset` (an object with `train` and `eval`), `method`,
             `schedule`, `partition`, `loss`, `optimizer` (a function of parameters), `lr_schedule` (a
             `LearningRateSchedule`, or a function of an optimizer), `metrics` (a mapping of names to metrics),
-            `callbacks` (a list of `Callback`s).
+            `callbacks` (a list of `Callback`s), `messages` (a mapping of directions to `MessageFormat`s).
 
     Raises:
         ConfigError: a setting or an object cannot work; no process was started, and no file overwritten.

@@ -8,17 +8,20 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.runner.config.instantiate import OBJECT, GivenObject, Target, name_of
+from pipetrain.runner.config.messages import CUSTOM
 from pipetrain.runner.config.schema import OPEN_SECTIONS, TARGET, ModelConfig
 from pipetrain.runner.config.settings import OF_EVERY_MODEL, Settings
 from pipetrain.runner.config.suggestions import did_you_mean
 
 SECTIONS = (
     "model", "dataset", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "callbacks",
+    "messages",
 )  # fmt: skip
-"""Sections for which an object can be given; `metrics` takes a mapping of names to objects, `callbacks` a list."""
+"""Sections for which an object can be given; some take a mapping of names to objects, or a list."""
 _COLLECTIONS: Mapping[str, tuple[Any, str]] = {
     "metrics": (Mapping, "a mapping of names to objects"),
     "callbacks": (list | tuple, "a list of objects"),
+    "messages": (Mapping, "a mapping of activations, gradients or both to objects"),
 }
 _OF_NO_OBJECT = {each.name for each in fields(ModelConfig)}.difference(OF_EVERY_MODEL)
 """Options of a model that say what it must know of the data."""
@@ -44,8 +47,8 @@ def by_section(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(name: str, value: Any) -> dict[str, Any]:
-    if name == "metrics":
-        return {f"metrics.{key}": each for key, each in (value or {}).items()}
+    if name in ("metrics", "messages"):
+        return {f"{name}.{key}": each for key, each in (value or {}).items()}
     if name == "callbacks":
         return {f"callbacks[{number}]": each for number, each in enumerate(value or ())}
     return {name: value}
@@ -66,10 +69,9 @@ def put_into(config: DictConfig, objects: Mapping[str, Any], named: Collection[s
         group, _, metric = section.partition(".")
         if group.startswith("callbacks") or (not metric and TARGET not in list(config[group])):
             continue  # a preset of phases has its own targets
-        former = config[group].get(metric) if metric else config[group]
-        OmegaConf.update(
-            config, section, {**_kept(section, former or {}, named), **target}, merge=False, force_add=True
-        )
+        kept = _kept(section, (config[group].get(metric) if metric else config[group]) or {}, named)
+        chosen = {**target, "name": CUSTOM} if group == "messages" else target
+        OmegaConf.update(config, section, {**kept, **chosen}, merge=False, force_add=True)
 
 
 def _kept(section: str, former: Mapping[Any, Any], named: Collection[str]) -> dict[Any, Any]:

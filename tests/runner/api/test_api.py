@@ -40,6 +40,8 @@ from pipetrain.runner.config.schema import config_dir
 from pipetrain.runner.partition.rules import Even
 from pipetrain.runner.training.checkpoint.contents import named_state
 from pipetrain.zoo.data.images.synthetic import synthetic_images
+from pipetrain.zoo.messages.integers import Integers
+from pipetrain.zoo.messages.tah import TahQuant
 from pipetrain.zoo.optim.lr_schedules import Polynomial
 from pipetrain.zoo.optim.matrices import Muon
 
@@ -301,6 +303,13 @@ def test_callback_is_the_object_itself_and_changes_no_bits(tmp_path, run, given)
         run(SIMULATED, path=tmp_path / "wrong", **objects(callbacks=[nn.Linear(1, 1)]))
 
 
+def test_formats_of_messages_are_those_of_the_command(run):
+    words = [*SIMULATED, "train.epochs=1", "partition.stages=2"]
+    ours = run(words, **objects(messages={"activations": Integers(bits=4), "gradients": None}))
+    named = run([*words, "messages.activations=int8", "messages.activations.bits=4"], **objects())
+    assert hashes(ours) == hashes(named) != hashes(run(words, **objects()))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "batch_size"), [(ragged_data.Images, 1), (ragged_data.GroupedBySize, 2)])
 def test_samples_of_several_shapes_match_in_both_executors(run, kind, batch_size):
@@ -348,6 +357,11 @@ def test_script_without_main_guard_runs_once(tmp_path):
             ([], {"model": "lenet5"}, "model='lenet5': must be an object"),
             ([], {"metrics": Ordered()}, "metrics=.*must be a mapping of names"),
             ([], {"metrics": {"a b": Ordered()}}, "metrics.a b"),
+            ([], {"messages": Integers()}, "messages=.*must be a mapping of activations, gradients or both"),
+            ([], {"messages": {"gradient": Integers()}}, "messages.gradient._target_=.*no such setting"),
+            ([], {"messages": {"gradients": Ordered()}}, "messages.gradients=.*is not a pipetrain.MessageFormat"),
+            ([], {"messages": {"gradients": TahQuant()}}, "messages.gradients=tah: TAH-Quant is for activations"),
+            (["messages.gradients.bits=4"], {"messages": {"gradients": Integers()}}, "messages.gradients.bits=4"),
             ([], {"method": object()}, "method=builtins.object: object is not a pipetrain.Method"),
             ([], {"loss": nn.MSELoss}, "loss=torch.nn.modules.loss.MSELoss: type is not a function"),
             ([], {"optimizer": torch.optim.SGD([nn.Parameter(torch.zeros(1))])}, "optimizer: must be a function"),
