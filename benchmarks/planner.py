@@ -144,7 +144,7 @@ def outcomes(settings: Sequence[Setting], rounds: int, folder: Path) -> Iterator
         for pipeline, seen in predictions.items():
             predicted[pipeline].append(seen)
             with tempfile.TemporaryDirectory(dir=folder) as place:
-                measured[pipeline].append(measurement(pipeline, Path(place)))
+                measured[pipeline].append(measurement(pipeline, profile, Path(place)))
             print(line(pipeline, seen, measured[pipeline][-1]), flush=True)
     for pipeline in predicted:
         seen_best = (max(each[pipeline], key=lambda one: one.rate) for each in (predicted, measured))
@@ -167,7 +167,7 @@ def predicted_by(setting: Setting, profile: Path, folder: Path) -> Iterator[tupl
         yield Pipeline(setting, tuple(cut), process_of), Seen(case["samples_per_s"], memory_bytes)
 
 
-def measurement(pipeline: Pipeline, folder: Path) -> Seen:
+def measurement(pipeline: Pipeline, profile: Path, folder: Path) -> Seen:
     """Measurements of a run, with the memory that it keeps in addition."""
     words = pipeline.setting.words(pipeline.boundaries)
     command("run", *words, f"hydra.run.dir={folder}", gigabytes=pipeline.setting.gigabytes_per_s)
@@ -176,6 +176,9 @@ def measurement(pipeline: Pipeline, folder: Path) -> Seen:
     for process, stage in zip(pipeline.process_of, summary["per_stage"], strict=True):
         kept[process] += stage["weight_bytes_peak"] + stage["activation_bytes_peak"]
         kept[process] += BESIDE * WEIGHT_BYTES * stage["parameters"]
+    data = json.loads(profile.read_text())
+    kept[pipeline.process_of[0]] += data["input_bytes"]
+    kept[pipeline.process_of[-1]] += data["target_bytes"]
     return Seen(rate_of(folder / "metrics.jsonl"), max(kept.values()))
 
 

@@ -172,8 +172,10 @@ class CutProfile:
         inputs, outputs = [self.profile.input_bytes, *self.sent_bytes], [*self.sent_bytes, 0]
         weights = self.weight_bytes, self.trainable_bytes, states
         kept, gradients = (self.activation_bytes, self.entering_bytes), [0, *self.sent_bytes]
-        put_aside = self._sums(lambda layer: layer.put_aside_bytes)
-        sizes = zip(*weights, *kept, inputs, outputs, gradients, put_aside, strict=True)
+        put_aside, read_ahead = self._sums(lambda layer: layer.put_aside_bytes), [0] * len(self.stages)
+        read_ahead[0] += self.profile.input_bytes
+        read_ahead[-1] += self.profile.target_bytes
+        sizes = zip(*weights, *kept, inputs, outputs, gradients, put_aside, read_ahead, strict=True)
         return [StageSizes(*map(float, each)) for each in sizes]
 
     @property

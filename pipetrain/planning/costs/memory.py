@@ -61,6 +61,7 @@ class StageSizes(Generic[Size]):
         outputs: that it sends for a minibatch.
         gradients: that it sends back for a minibatch, at most.
         put_aside: that a split backward keeps of a minibatch from B to W.
+        read_ahead: of the minibatch of data that it reads ahead: the model's inputs, targets, or both.
     """
 
     weights: Size
@@ -72,6 +73,7 @@ class StageSizes(Generic[Size]):
     outputs: Size
     gradients: Size
     put_aside: Size | float = 0.0
+    read_ahead: Size | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class MemoryRules:
         context = StageContext(r, D, N, delay, schedule.delay(0, D, N))
         # all versions have the same frozen weights
         weights: Size = sizes.weights + (self.versions(context) + self.more(context)) * sizes.trainable + sizes.state
+        weights += sizes.read_ahead
         at_once = N if schedule.family is Family.WHOLE_BACKWARD else 1
         weights += self._sent_back(place.r, D) * at_once / N * sizes.gradients
         if isinstance(schedule, ListSchedule) and schedule.splits_backward:

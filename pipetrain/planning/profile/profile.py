@@ -218,6 +218,7 @@ class Profile:
         message_work: of one end of a message between two workers; 0 if it was not measured.
         update_bytes_per_s: speed at which an update reads and writes weights; None if it was not measured.
         input_bytes: of the minibatch that the first layer receives; 0 if unknown.
+        target_bytes: of its targets; 0 if unknown.
     """
 
     layers: tuple[ProfiledLayer, ...]
@@ -230,6 +231,7 @@ class Profile:
     message_work: MessageCpuTime = NO_MESSAGE_WORK
     update_bytes_per_s: float | None = None
     input_bytes: int = 0
+    target_bytes: int = 0
 
     @cached_property
     def encodes(self) -> bool:
@@ -334,6 +336,7 @@ class Profile:
             "message_work": asdict(self.message_work),
             "update_bytes_per_s": self.update_bytes_per_s,
             "input_bytes": self.input_bytes,
+            "target_bytes": self.target_bytes,
             "reading": asdict(self.reading),
             "provenance": dict(self.provenance),
             "layers": [_stored(layer) for layer in self.layers],

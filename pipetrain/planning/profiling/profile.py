@@ -217,6 +217,7 @@ def _measured(
         reading=reading,
         update_bytes_per_s=measured.update_bytes_per_s,
         input_bytes=sum(tensor.nbytes for tensor in minibatch[0]),
+        target_bytes=sum(tensor.nbytes for tensor in minibatch[1]),
     ).to_json()
 
 

@@ -24,7 +24,10 @@ def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace
     activations = states.between(states.activation_bytes) + entering
     weights = states.stage_weight_bytes, states.stage_trainable_bytes, states.stage_state_bytes
     put_aside = states.between(states.put_aside_bytes)
-    sizes = StageSizes(*weights, activations, entering, inputs, outputs, gradients, put_aside)
+    read_ahead = np.zeros_like(put_aside)
+    read_ahead[0] += states.profile.input_bytes
+    read_ahead[:, -1] += states.profile.target_bytes
+    sizes = StageSizes(*weights, activations, entering, inputs, outputs, gradients, put_aside, read_ahead)
     return memory.stage_bytes(place, sizes)
 
 

@@ -43,6 +43,13 @@ def test_stage_keeps_its_input_if_backward_needs_it():
     assert [cut.activation_bytes for cut in (together, apart, skipping)] == [[14, 307], [7, 34], [7, 334]]
 
 
+def test_ends_read_a_minibatch_of_data_ahead():
+    data = replace(profile(*map(layer, "abc")), input_bytes=40, target_bytes=3)
+    for stages, ahead in ((((0, 1, 2),), [43]), (((0,), (1,), (2,)), [40, 0, 3])):
+        sizes = CutProfile(data, stages, (1,) * len(stages), topology(3)).stage_sizes
+        assert [each.read_ahead for each in sizes] == ahead
+
+
 def test_tensor_for_several_later_stages_passes_each_link_once():
     layers = layer("a", output_bytes=10), layer("b", output_bytes=1), layer("c", output_bytes=3)
     cut = CutProfile(profile(*layers, edges=[(0, 1), (0, 2), (1, 2)]), ((0,), (1,), (2,)), (1, 1, 1), topology(3))

@@ -255,6 +255,13 @@ def test_stage_keeps_what_waits_for_gradients_of_weights(r, most):
     assert model.stage_bytes(StagePlace.row((1,) * 3)[r], sizes) == 200.0 + max(peaks[r], others[r])
 
 
+def test_data_that_is_read_ahead_counts_once():
+    for case in ("gpipe", "pipedream"):
+        model = MemoryModel.of(settings(case, optimizer=SGD, train={"batch_size": 4, "microbatches": 2}))
+        first = StagePlace.row((1,) * 4)[0]
+        assert model.stage_bytes(first, replace(SIZES, read_ahead=9.0)) == model.stage_bytes(first, SIZES) + 9
+
+
 def test_average_of_weights_is_one_more_set():
     for method in ("gpipe", "pipedream"):
         assert kept(method, ema=0.9) == kept(method) + SIZES.weights

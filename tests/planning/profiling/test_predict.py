@@ -55,15 +55,15 @@ def trained(folder, *words, executor="simulated"):
     assert cli.carry_out(["run", *words, *running]) == 0
 
 
-def without_messages(monkeypatch):
-    """Predicts as if messages took no memory: a simulation has none."""
+def without_messages_and_data(monkeypatch):
+    """Predicts as if messages and the data that is read ahead took no memory: a simulated stage measures neither."""
     of_stage = MemoryRules.stage_bytes
     monkeypatch.setattr(
-        MemoryRules, "stage_bytes", lambda rules, place, sizes: of_stage(rules, place, replace(sizes, **NO_MESSAGES))
+        MemoryRules, "stage_bytes", lambda rules, place, sizes: of_stage(rules, place, replace(sizes, **NOT_MEASURED))
     )
 
 
-NO_MESSAGES = {"outputs": 0.0, "gradients": 0.0}
+NOT_MEASURED = {"outputs": 0.0, "gradients": 0.0, "read_ahead": 0.0}
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ NO_MESSAGES = {"outputs": 0.0, "gradients": 0.0}
     ids=["each alone", "two segments", "tied"],
 )
 def test_stages_take_the_memory_that_their_run_has(tmp_path, monkeypatch, words, steps, beside):
-    without_messages(monkeypatch)
+    without_messages_and_data(monkeypatch)
     found = predicted(tmp_path / "prediction", *words.split())
     trained(tmp_path / "run", *words.split(), f"train.max_steps={steps}")
     measured = [
@@ -86,6 +86,11 @@ def test_stages_take_the_memory_that_their_run_has(tmp_path, monkeypatch, words,
         for stage in summary(tmp_path / "run")["per_stage"]
     ]
     assert found == pytest.approx(measured, rel=0.02)
+
+
+def first_minibatch(words):
+    """Its inputs and targets."""
+    return next(plan_run(composed(words)).data.train.samples(0, 0, 1))
 
 
 @pytest.mark.slow
@@ -107,6 +112,8 @@ def test_processes_take_the_memory_that_is_predicted_messages_included(tmp_path,
     for process, stage in zip(process_of, summary(tmp_path / "run")["per_stage"], strict=True):
         gradients_and_momentum = 2 * 4 * stage["parameters"]
         measured[process] += stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + gradients_and_momentum
+    for process, tensors in zip((process_of[0], process_of[-1]), first_minibatch(words), strict=True):
+        measured[process] += sum(tensor.nbytes for tensor in tensors)
     assert [stage["memory_bytes"] for stage in case["stages"]] == [measured[process] for process in process_of]
 
 

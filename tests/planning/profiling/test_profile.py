@@ -13,7 +13,7 @@ from torch import nn
 
 from pipetrain.engine.errors import ConfigError
 from pipetrain.planning.pipeline_plan import PipelinePlan, PlannedStage
-from pipetrain.planning.profile.profile import LoaderTime, MessageCpuTime, ProfiledLayer, ProfiledWeight
+from pipetrain.planning.profile.profile import LoaderTime, MessageCpuTime, Profile, ProfiledLayer, ProfiledWeight
 from pipetrain.planning.profiling import profile
 from pipetrain.planning.profiling.layer_times import MeasuredModel
 from pipetrain.planning.profiling.link_speed import LinkSpeed
@@ -90,6 +90,8 @@ def test_a_profile_says_what_was_measured(counter):
     assert found.update_bytes_per_s == 5e9
     assert found.is_chain
     assert found.provenance["inputs"] == ["4x1x8x8 float32"]
+    assert (found.input_bytes, found.target_bytes) == (4 * 8 * 8 * 4, 4 * 8)
+    assert Profile.from_json(found.to_json()).target_bytes == found.target_bytes
     assert (found.provenance["model"], found.provenance["microbatches"]) == ("small", 2)
     assert (counter.layers, counter.links) == (1, 1)
 

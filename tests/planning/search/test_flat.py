@@ -1,6 +1,7 @@
 """Pipelines on devices in a row, with given replicas or limited memory, against trying all."""
 
 import itertools
+from dataclasses import replace
 from itertools import combinations, pairwise
 from math import inf
 
@@ -25,7 +26,7 @@ def rules(schedule, N):
     return MemoryRules(N, schedule, lambda at: 1 if schedule.synchronous else at.delay + 1, more=lambda _: 1)
 
 
-def tried(layers, devices, memory):
+def tried(layers, devices, memory, read):
     """(seconds, share of the fullest device) of every pipeline of a chain on devices with links of 2 bytes/s."""
     for counts in splits(len(devices)):
         for cuts in itertools.combinations(range(1, len(layers)), len(counts) - 1):
@@ -38,10 +39,14 @@ def tried(layers, devices, memory):
                 times.append(max(slowest, 2 * (count - 1) / count * weights / 2) / count)
             held = [sum(each.weight_bytes for each in part) for part in parts]
             sent = [0, *(layers[cut - 1].output_bytes for cut in cuts), 0]
+            ahead = [read[0] * (r == 0) + read[1] * (r == len(parts) - 1) for r in range(len(parts))]
             sizes = [
-                StageSizes(held[r], held[r], 0, sum(each.activation_bytes for each in part), 0, 0, sent[r + 1], sent[r])
+                StageSizes(
+                    held[r], held[r], 0, sum(each.activation_bytes for each in part), 0, 0, sent[r + 1], sent[r],
+                    read_ahead=ahead[r],
+                )
                 for r, part in enumerate(parts)
-            ]
+            ]  # fmt: skip
             kept = map(memory.stage_bytes, StagePlace.row(counts), sizes)
             rooms = (min(each.memory_bytes for each in group) for group in groups)
             yield max(times), max(size / room for size, room in zip(kept, rooms, strict=True))
@@ -58,8 +63,10 @@ def test_limited_search_finds_what_trying_all_finds(data):
     device = st.builds(Device, st.sampled_from([1.0, 0.5]), st.integers(1, 300).map(float))
     alike = st.builds(lambda one, count: [one] * count, device, st.integers(2, 4))
     devices = data.draw(st.lists(device, min_size=1, max_size=4) | alike)
-    every = list(tried(layers, devices, memory))
-    profile, topology = chain(*layers), Topology((len(devices),), (2.0,), tuple(devices))
+    read = data.draw(SIZES), data.draw(SIZES)
+    every = list(tried(layers, devices, memory, read))
+    profile = replace(chain(*layers), input_bytes=read[0], target_bytes=read[1])
+    topology = Topology((len(devices),), (2.0,), tuple(devices))
     fastest = search(profile, topology, CostModel(), memory)
     expected = min((seconds for seconds, share in every if share <= 1), default=inf)
     assert fastest.least() == pytest.approx(expected)
