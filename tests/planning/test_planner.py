@@ -55,8 +55,8 @@ def test_plan_has_times_traffic_and_memory_of_its_stages():
     assert [stage.time_s for stage in plan.stages] == [1.0, 1.0]
     assert sent_bytes(of_six, plan) == 2 * 1_000_000
     assert sent_bytes(of_six, of_six.data_parallel()) == pytest.approx(2 * 5 / 6 * 4e9)
-    # with the gradients of the last stage's input that may be under way
-    assert [stage.memory_bytes for stage in plan.stages] == [2 * 5 * 10_000_000, 2 * 4_000_000_000 + 3 * 1_000_000]
+    # with the gradients of its input that the last stage may have under way to five workers
+    assert [stage.memory_bytes for stage in plan.stages] == [2 * 5 * 10_000_000, 2 * 4_000_000_000 + 5 * 3 * 1_000_000]
 
 
 def test_planned_stage_keeps_input_if_first_layer_needs_it():

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, reduce
+from math import gcd
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -85,6 +86,7 @@ class StagePlace:
         behind: number of stages after it.
         workers_behind: replicas of the stages after it.
         even: True if all stages have the same number of replicas; False if that is not known yet.
+        before: replicas of the stage before it; None if not known yet: as many as its own.
     """
 
     r: int
@@ -92,18 +94,27 @@ class StagePlace:
     replicas: int = 1
     workers_behind: int = 0
     even: bool = False
+    before: int | None = None
 
     @classmethod
     def row(cls, replicas: Sequence[int]) -> "list[StagePlace]":
         """Places of all stages of a pipeline."""
         even = len(set(replicas)) == 1
         last = len(replicas) - 1
-        return [cls(r, last - r, count, sum(replicas[r + 1 :]), even) for r, count in enumerate(replicas)]
+        before = [None, *replicas]
+        return [cls(r, last - r, count, sum(replicas[r + 1 :]), even, before[r]) for r, count in enumerate(replicas)]
 
     @property
     def rounds_behind(self) -> int:
         """Number of one-worker stages after it with the same minibatches in flight (1F1B-RR, PipeDream § 3.2)."""
         return (self.workers_behind + self.replicas - 1) // self.replicas
+
+    @property
+    def sharing(self) -> tuple[int, int]:
+        """Number of workers of the stage before with which a worker shares minibatches, and of its own with each."""
+        before = self.before or self.replicas
+        common = gcd(before, self.replicas)
+        return before // common, self.replicas // common
 
 
 @dataclass(frozen=True)
@@ -142,7 +153,7 @@ class MemoryRules:
         weights: Size = sizes.weights + (self.versions(context) + self.more(context)) * sizes.trainable + sizes.state
         weights += sizes.read_ahead
         at_once = N if schedule.family is Family.WHOLE_BACKWARD else 1
-        weights += self._sent_back(place.r, D) * at_once / N * sizes.gradients
+        weights += self._sent_back(place, D) * at_once / N * sizes.gradients
         if isinstance(schedule, ListSchedule) and schedule.splits_backward:
             return weights + _largest(
                 in_flight / N * sizes.activations + waiting / N * sizes.put_aside
@@ -157,16 +168,24 @@ class MemoryRules:
             return weights + held * sizes.inputs + recomputed * (sizes.activations - sizes.entering)
         return weights + recomputed * sizes.activations
 
-    def _sent_back(self, r: int, D: int) -> float:
-        """Number of messages of gradients that stage r keeps: those that the stage before may not have taken, and one.
+    def _sent_back(self, place: StagePlace, D: int) -> float:
+        """Number of messages of gradients that a worker keeps.
 
-        That of a single replica of the stage before. The first stage has a number as well, as if it sent any.
+        For each worker of the stage before, these are those that it may not have taken, and one. The first stage has a
+        number as well, as if it sent any.
         """
         schedule, N = self.schedule, self.microbatches
         if not isinstance(schedule, ListSchedule):
             return 1
+        in_flight = schedule.in_flight(max(place.r - 1, 0), D, N)
+        if place.before and isinstance(schedule, UnevenReplicas) and not (place.even or schedule.synchronous):
+            with suppress(ConfigError):
+                behind = place.before + place.replicas + place.workers_behind - 1
+                in_flight = schedule.uneven_in_flight(behind, place.before, N)
+        peers, shares = place.sharing
+        rounds, rest = divmod(in_flight, shares * N)  # of the minibatches of each, one in so many comes from this one
         at_once = N if schedule.family is Family.WHOLE_BACKWARD else 1
-        return schedule.in_flight(max(r - 1, 0), D, N) / at_once + 1
+        return peers * ((rounds * N + min(rest, N)) / at_once + 1)
 
 
 def split_in_flight(schedule: ListSchedule, r: int, D: int, N: int) -> set[tuple[int, int]]:

@@ -143,10 +143,11 @@ class FlatSearch:
         return np.zeros(len(self.states)) if self.model is None else self.model.link_s(self.states, bytes_per_s)
 
     def _bytes(self, memory: MemoryModel, place: StagePlace) -> Table:
-        """Bytes of a stage; if all phases drain, replicas do not matter, and the last table serves for all."""
+        """Bytes of a stage; if all phases drain, few numbers of replicas matter, and the last table serves for many."""
         if memory.flows:
             return memory_table(self.states, memory, place)
-        key = StagePlace(place.r, place.behind)
+        peers, shares = place.sharing
+        key = StagePlace(place.r, place.behind, shares, before=peers)
         if key not in self._bytes_at:
             self._bytes_at.clear()
             self._bytes_at[key] = memory_table(self.states, memory, key)

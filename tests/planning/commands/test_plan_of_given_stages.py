@@ -243,8 +243,9 @@ def test_predicted_replicas_take_turns_and_average_gradients(tmp_path, profile):
     assert [stage["idle"] for stage in case["stages"]] == pytest.approx([0.5, 0.0], abs=1e-3)
     # a minibatch's activations and gradients go over the cut, and half of the weights, twice, between the replicas
     assert case["sent_bytes"] == 2 * 4000 + 16000
-    # two versions and a gradient of 16 kB, and two minibatches of 32 kB, on each replica; the last sends gradients
-    assert [stage["memory_bytes"] for stage in case["stages"]] == [3 * 16000 + 2 * 32000, 2 * 16000 + 32000 + 3 * 4000]
+    # two versions and a gradient of 16 kB, and two minibatches of 32 kB, on each replica; the last sends both gradients
+    last = 2 * 16000 + 32000 + 2 * 3 * 4000
+    assert [stage["memory_bytes"] for stage in case["stages"]] == [3 * 16000 + 2 * 32000, last]
 
 
 @pytest.mark.parametrize(("overlap", "seconds"), [("true", (0.004 + 0.048) / 3), ("false", (0.012 + 0.048) / 3)])

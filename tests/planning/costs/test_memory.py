@@ -243,6 +243,23 @@ def test_messages_take_memory_until_they_have_arrived():
     assert more("gpipe", microbatches=4, recompute=True) == ((4 + 1) * 4 + 8) / 4
 
 
+@pytest.mark.parametrize(
+    ("case", "counts", "messages"),
+    [
+        ("pipedream", (1, 1), 2 + 1),
+        ("pipedream", (2, 2), 2 + 1),
+        ("pipedream", (2, 1), 2 * (2 + 1)),  # to each of two workers
+        ("pipedream", (1, 2), 2 + 1),  # of three in flight there, two are every second one
+        ("pipedream", (4, 6), 2 * (1 + 1)),  # of three in flight there, every third one
+        ("gpipe", (3, 1), 3 * (1 + 1)),
+    ],
+)
+def test_gradients_go_to_each_worker_of_the_stage_before(case, counts, messages):
+    model = MemoryModel.of(settings(case, optimizer=SGD, train={"batch_size": 4}))
+    last = StagePlace.row(counts)[1]
+    assert model.stage_bytes(last, replace(SIZES, gradients=4.0)) - model.stage_bytes(last, SIZES) == messages * 4
+
+
 @pytest.mark.parametrize(("r", "most"), [(0, 3), (1, 2), (2, 1)])
 def test_stage_keeps_what_waits_for_gradients_of_weights(r, most):
     """Of ZB-H1: with three stages and four microbatches, stage r starts each W r backwards later."""

@@ -98,6 +98,7 @@ def first_minibatch(words):
     "words",
     [
         "method=pipedream partition.boundaries=[1,3]",
+        "method=pipedream partition.boundaries=[2] partition.replicas=[2,1]",
         "method=gpipe train.microbatches=4 partition.boundaries=[2]",
         "method=gpipe schedule=interleaved_1f1b train.microbatches=4 partition.boundaries=[1,2,4]",
     ],
@@ -108,7 +109,7 @@ def test_processes_take_the_memory_that_is_predicted_messages_included(tmp_path,
     (case,) = json.loads((tmp_path / "plan" / "plan.json").read_text())["pipelines"]
     trained(tmp_path / "run", *words, "train.max_steps=8", executor="distributed")
     process_of = [stage.get("process", r) for r, stage in enumerate(case["stages"])]
-    measured = [0] * len(process_of)
+    measured = dict.fromkeys(process_of, 0)
     for process, stage in zip(process_of, summary(tmp_path / "run")["per_stage"], strict=True):
         gradients_and_momentum = 2 * 4 * stage["parameters"]
         measured[process] += stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + gradients_and_momentum

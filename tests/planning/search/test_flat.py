@@ -47,7 +47,8 @@ def tried(layers, devices, memory, read):
                 )
                 for r, part in enumerate(parts)
             ]  # fmt: skip
-            kept = map(memory.stage_bytes, StagePlace.row(counts), sizes)
+            places = (replace(place, before=None) for place in StagePlace.row(counts))  # as a search knows them
+            kept = map(memory.stage_bytes, places, sizes)
             rooms = (min(each.memory_bytes for each in group) for group in groups)
             yield max(times), max(size / room for size, room in zip(kept, rooms, strict=True))
 
