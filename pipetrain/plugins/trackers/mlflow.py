@@ -13,7 +13,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from typing_extensions import override
 
-from pipetrain.engine.failure import described
+from pipetrain.engine.failure import described, relative_to_cwd
 from pipetrain.runner.tracking.callbacks import Callback, RunInfo
 from pipetrain.runner.tracking.records import Record, read_records
 from pipetrain.runner.tracking.run_directory import RunDirectory
@@ -69,7 +69,7 @@ class MLflow(Callback):
         """Id of a new run, within the sweep's if there is one."""
         experiment = self._experiment()
         parent = {} if run.sweep is None else {"mlflow.parentRunId": self._parent(run.sweep, experiment)}
-        created = self._client.create_run(experiment, tags=parent, run_name=identity.name_of(run.directory))
+        created = self._client.create_run(experiment, tags=parent, run_name=relative_to_cwd(run.directory))
         found: str = created.info.run_id
         identity.store_ids(self._run, mlflow=found)
         return found
@@ -92,7 +92,7 @@ class MLflow(Callback):
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             if not (found := file.read()):
-                name, tags = identity.name_of(sweep), {"directory": str(sweep)}
+                name, tags = relative_to_cwd(sweep), {"directory": str(sweep)}
                 found = str(self._client.create_run(experiment, tags=tags, run_name=name).info.run_id)
                 file.write(found)
             return found

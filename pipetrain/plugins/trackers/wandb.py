@@ -8,6 +8,7 @@ from typing import Any
 import wandb
 from typing_extensions import override
 
+from pipetrain.engine.failure import relative_to_cwd
 from pipetrain.runner.tracking.callbacks import Callback, RunInfo
 from pipetrain.runner.tracking.records import STALENESS, Record, read_records
 from pipetrain.runner.tracking.run_directory import RunDirectory
@@ -30,8 +31,8 @@ class WandB(Callback):
         self._directory = RunDirectory(run.directory)
         self._run = wandb.init(  # what is given here has precedence over the environment
             project=os.environ.get("WANDB_PROJECT", identity.PROJECT),
-            name=os.environ.get("WANDB_NAME", identity.name_of(run.directory)),
-            group=os.environ.get("WANDB_RUN_GROUP", None if run.sweep is None else identity.name_of(run.sweep)),
+            name=os.environ.get("WANDB_NAME", relative_to_cwd(run.directory)),
+            group=os.environ.get("WANDB_RUN_GROUP", None if run.sweep is None else relative_to_cwd(run.sweep)),
             id=identity.stored_ids(self._directory).get("wandb"),
             resume="allow",
             reinit="create_new",

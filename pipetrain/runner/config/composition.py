@@ -118,11 +118,7 @@ def _callbacks_of(section: Any) -> tuple[Target, ...]:
 
 
 def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
-    """The words, and one that has Hydra look for choices in the folder of `--config-dir` as well.
-
-    Raises:
-        ConfigError: the folder does not exist, or a choice in it has the name of one of pipetrain's.
-    """
+    """The words, and one that has Hydra look for choices in a folder, too; raises as `check_own_folder`."""
     if folder is None:
         return list(words)
     check_own_folder(folder)
@@ -249,10 +245,9 @@ class Composition:
 
 
 def check_presets_swept(words: Sequence[str]) -> None:
-    """Checks that no preset of a sweep has a sweep in it, as Hydra's sweepers ignore `hydra.sweeper.params` there.
+    """Raises a ConfigError if a preset of a sweep itself sweeps a setting that the words do not set.
 
-    Raises:
-        ConfigError: a preset sweeps a setting that the words do not set.
+    Hydra's sweepers would ignore its `hydra.sweeper.params`.
     """
     search = [word for word in words if word.lstrip("+").startswith("hydra.searchpath=")]
     for word, each in zip(words, overrides_of(words), strict=True):
@@ -269,11 +264,7 @@ def composed(overrides: Sequence[str]) -> Settings:
 
 
 def composed_one(words: Sequence[str], folder: Path | None = None) -> Settings:
-    """The same for words that are not a sweep, with the choices in the folder of `--config-dir`.
-
-    Raises:
-        ConfigError: they are a sweep, or the folder does not exist.
-    """
+    """The same for words that are not a sweep, else a ConfigError; with the choices of `--config-dir`."""
     chosen = list(itertools.islice(combinations(words), 2))
     if len(chosen) > 1:
         raise ConfigError(f"{' '.join(words)}: must have one value for each setting; this is a sweep")

@@ -40,11 +40,7 @@ class Target:
 
     @classmethod
     def of(cls, section: str, content: Mapping[str, Any]) -> Self:
-        """The target that a section names.
-
-        Raises:
-            ConfigError: it names none.
-        """
+        """The target that a section names; raises a ConfigError if it names none."""
         if TARGET not in content:
             raise ConfigError(f"{section}={dict(content)}: {section}.{TARGET} is not set")
         if not isinstance(path := content[TARGET], str):

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from pipetrain.engine.errors import ConfigError, as_configured, check_whole
 from pipetrain.runner.config.choices import all_names, names_of, section
 from pipetrain.runner.config.instantiate import Target
-from pipetrain.runner.config.schema import TARGET, leaves
+from pipetrain.runner.config.schema import TARGET, MessagesConfig, leaves
 from pipetrain.runner.config.suggestions import unknown_choice
 
 GROUP = "message"
@@ -35,19 +35,11 @@ def without_names(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class MessageSettings:
-    """The formats of messages.
-
-    Attributes:
-        activations, gradients: their targets; None for plain tensors.
-        evaluation: True if activations of evaluations have the format, too.
-        error_every: minibatches between measurements of the error of what arrives; None for none.
-    """
+class MessageSettings(MessagesConfig):
+    """The formats of messages: their targets, None for plain tensors, and when they matter."""
 
     activations: Target | None
     gradients: Target | None
-    evaluation: bool
-    error_every: int | None
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
@@ -56,11 +48,10 @@ class MessageSettings:
         Raises:
             ConfigError: a value is of another type.
         """
-        evaluation, every = content["evaluation"], content["error_every"]
-        if every is not None:
+        if (every := content["error_every"]) is not None:
             check_whole("messages.error_every", every, least=1, otherwise="or null for never")
-        activations, gradients = (_target(f"messages.{direction}", content[direction]) for direction in DIRECTIONS)
-        return cls(activations, gradients, evaluation, every)
+        formats = {direction: _target(f"messages.{direction}", content[direction]) for direction in DIRECTIONS}
+        return cls(**{**content, **formats})
 
     @property
     def targets(self) -> dict[str, Target]:

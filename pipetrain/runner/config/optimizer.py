@@ -77,25 +77,16 @@ def _patterns(setting: str, match: Any) -> tuple[str, ...]:
     return tuple(patterns)
 
 
-@dataclass(frozen=True)
-class OptimizerSettings:
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSettings(UpdateConfig):
     """An optimizer: its target is a class of torch.optim, which the parameters of a stage are given to.
 
     Attributes:
-        lr: the rate that the learning-rate schedule scales; None if unset.
-        clip_norm: the norm that gradients are clipped to; None for no clipping.
-        groups: parameters with other options.
-        error_feedback: strength c of the correction of updates; None for no correction.
-        lr_by_delay: steps over which rates that are divided by delays return to full; None if none are divided.
         momentum_by_stage: the momentum of the last stage, and what earlier ones approach; None if all have the same.
     """
 
     target: Target
-    lr: float | None
-    clip_norm: float | None
     groups: tuple[ParameterGroup, ...] = ()
-    error_feedback: float | None = None
-    lr_by_delay: int | None = None
     momentum_by_stage: tuple[float, float] | None = None
 
     @classmethod
@@ -117,7 +108,7 @@ class OptimizerSettings:
             for group in groups:
                 _check_options(group.setting, group.options)
         momenta = None if common.momentum_by_stage is None else tuple(common.momentum_by_stage)
-        return cls(target, common.lr, common.clip_norm, groups, common.error_feedback, common.lr_by_delay, momenta)
+        return cls(**{**vars(common), "target": target, "groups": groups, "momentum_by_stage": momenta})
 
     def options_of_stage(self, stage: int, num_stages: int) -> dict[str, Any]:
         """Options of the target that `momentum_by_stage` sets; none without it.

@@ -91,12 +91,9 @@ def changes_since(before: Mapping[str, Any], settings: Settings) -> list[Differe
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[Mapping[str, str]]) -> list[Difference]:
-    """Differences between two configurations; a setting that one of them lacks has its default.
+    """Differences between configurations as `config.yaml` holds them; a setting that one lacks has its default.
 
-    Args:
-        old: as `config.yaml` holds it.
-        new: likewise.
-        names: the choices of each group, in both.
+    `names` are the choices of each group, in both.
     """
     before, after = _settings(old), _settings(new)
     changed = {

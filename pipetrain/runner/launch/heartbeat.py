@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Self
 
 from pipetrain.data.files import strict_json
-from pipetrain.engine.errors import is_whole
+from pipetrain.data.files.json_reader import from_json
+from pipetrain.engine.errors import ConfigError
 from pipetrain.engine.processes import machine_id
 from pipetrain.runner.launch.stores import Board
 
@@ -26,7 +27,6 @@ class Activity:
     """Activity of a worker's main thread.
 
     Attributes:
-        what: description of the activity.
         waiting: True if it waits for another process: the worker does not hang, the other one may.
         starting: True until the run begins.
         finished: True if this process has done its part of the run.
@@ -91,7 +91,6 @@ class Heartbeat:
     Attributes:
         process: number of the worker.
         pid, host: number of its process in the `process_namespace` host.
-        number: of this heartbeat.
         born: when its process began, in the system's ticks; 0 if unknown.
     """
 
@@ -135,14 +134,10 @@ class Heartbeat:
     @classmethod
     def parsed(cls, entry: bytes) -> Self | None:
         """The heartbeat in an entry of the store; None if the entry holds something else."""
-        try:
-            content = strict_json.loads(entry)
-            beat = cls(**{**content, "activity": Activity(**content["activity"])})
-        except (ValueError, TypeError, KeyError):
-            return None
-        whole = (beat.pid, beat.number, beat.born, beat.activity.changes)
-        texts = isinstance(beat.host, str) and isinstance(beat.activity.what, str)
-        return beat if texts and all(map(is_whole, whole)) else None
+        with contextlib.suppress(ValueError, ConfigError):
+            beat: Self = from_json(cls, strict_json.loads(entry))
+            return beat
+        return None
 
 
 def key_of(process: int) -> str:

@@ -54,33 +54,25 @@ class Monitor(ABC):
         run: the run directory.
         processes: numbers of the workers to monitor.
         hang_timeout: seconds.
-        look: returns the seconds of a clock that stands still while this process is stopped.
 
     Attributes:
         unreachable: True if a silent worker cannot be ended by this process.
     """
 
-    def __init__(
-        self,
-        store: Board,
-        run: RunDirectory,
-        processes: Iterable[int],
-        hang_timeout: float,
-        look: Callable[[], float] | None = None,
-    ) -> None:
+    def __init__(self, store: Board, run: RunDirectory, processes: Iterable[int], hang_timeout: float) -> None:
         self.unreachable = False
         self._store = store
         self._run = run
         self._processes = [*processes]
         self._hang_timeout = hang_timeout
-        self._look_at_clock = look or SuspendAwareClock().look
+        self._clock = SuspendAwareClock()
         self._seconds = 0.0
         self._seen: dict[int, _Seen] = {}
         self._ended: set[int] = set()
 
     def look(self) -> None:
         """Reads all heartbeats, and ends silent workers; must be called about every `BEAT_SECONDS`."""
-        self._seconds = self._look_at_clock()
+        self._seconds = self._clock.look()
         self._read(self._processes)
         self._end(self._silent())
 
@@ -157,15 +149,12 @@ class LauncherMonitor(Monitor):
         job: of the workers.
         store: where they leave their heartbeats.
         kill: kills a worker by its number, not by the PID in its heartbeat.
-        look: as of `Monitor`.
     """
 
-    def __init__(
-        self, job: Job, store: Board, kill: Callable[[int], None], look: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, job: Job, store: Board, kill: Callable[[int], None]) -> None:
         self._limits = job.settings.launch
         self._kill_worker = kill
-        super().__init__(store, job.run, range(job.placement.num_processes), self._limits.hang_timeout, look)
+        super().__init__(store, job.run, range(job.placement.num_processes), self._limits.hang_timeout)
         self._complete_at: float | None = None
         self._failure: Exception | None = None
         self._closed = threading.Event()
@@ -180,11 +169,7 @@ class LauncherMonitor(Monitor):
         self._thread.join()
 
     def break_off(self) -> bool:
-        """Orders the workers to finish the minibatches in flight and save a checkpoint.
-
-        Returns:
-            False, and nothing happens, if a worker does not train yet.
-        """
+        """Orders the workers to finish what is in flight and save; False, and no order, if one does not train yet."""
         self._read(self._processes)
         if any(seen is None or seen.beat.activity.starting for seen in map(self._seen.get, self._processes)):
             return False
@@ -192,12 +177,7 @@ class LauncherMonitor(Monitor):
         return True
 
     def check(self) -> None:
-        """Raises the failure that the monitor has found, if any.
-
-        Raises:
-            UnreportedWorkerFailure: a worker failed without an exit code.
-            RunError: the monitor itself failed, and a worker could hang unseen.
-        """
+        """Raises the UnreportedWorkerFailure that the monitor has found, or a RunError if it failed itself."""
         if isinstance(self._failure, UnreportedWorkerFailure):
             raise self._failure
         if self._failure is not None:
@@ -222,7 +202,8 @@ class LauncherMonitor(Monitor):
                 fork_server.go_on()
                 self.look()
                 self._check_starts()
-                self._check_deadlock()
+                if found := self._deadlock():
+                    self._report(found[0], f"hung: {found[1]}")
                 self._check_end()
         except Exception as error:
             self._failure = self._failure or error
@@ -232,10 +213,6 @@ class LauncherMonitor(Monitor):
         for process in self._processes:
             if process not in self._seen and self._seconds > limit:
                 self._report(process, f"did not start within launch.start_timeout={limit:g} seconds")
-
-    def _check_deadlock(self) -> None:
-        if found := self._deadlock():
-            self._report(found[0], f"hung: {found[1]}")
 
     def _check_end(self) -> None:
         """Ends the processes of a complete run that do not end, such as one that is stopped or waits for a thread."""

@@ -17,13 +17,7 @@ from pipetrain.data.files.json_reader import from_json
 from pipetrain.engine.errors import ConfigError, is_whole
 from pipetrain.runner.launch import process_exit
 from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, named_failure
-from pipetrain.runner.launch.heartbeat import (
-    BEAT_SECONDS,
-    Heartbeat,
-    SuspendAwareClock,
-    birth_and_parent,
-    key_of,
-)
+from pipetrain.runner.launch.heartbeat import BEAT_SECONDS, Heartbeat, SuspendAwareClock, birth_and_parent, key_of
 from pipetrain.runner.launch.monitor import Monitor
 from pipetrain.runner.launch.stores import Board, SignedStore, json_value
 from pipetrain.runner.tracking.run_directory import RunDirectory
@@ -82,9 +76,8 @@ class PeerMonitor(Monitor):
         store: SignedStore,
         run: RunDirectory,
         hang_timeout: float,
-        look: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(store, run, (p for p in range(num_processes) if p != process), hang_timeout, look)
+        super().__init__(store, run, (p for p in range(num_processes) if p != process), hang_timeout)
         self.deadlocked = False
         self._signed = store
         self._process = process
@@ -103,15 +96,17 @@ class PeerMonitor(Monitor):
             _Digest(own.number).publish(self._store)
         else:
             self._wait_for([_DIGEST], own)
-            self._processes = [process for process in self._of_host(own.host) if process != self._process]
+            of_host = json_value(self._store, _host_key(own.host))
+            others = of_host if isinstance(of_host, list) else []
+            self._processes = [process for process in others if is_whole(process) and process != self._process]
             self._read(self._processes)
-        self._digest_at = self._look_at_clock()
+        self._digest_at = self._clock.look()
         threading.Thread(target=self._watch_store, name="store timeout", daemon=True).start()
 
     def exchange(self, own: Heartbeat) -> None:
         """Publishes this worker's heartbeat, and checks the heartbeats of the other workers."""
         own.publish(self._store)
-        self._seconds = self._look_at_clock()
+        self._seconds = self._clock.look()
         if self._process == 0:
             self._lead(own)
         else:
@@ -161,11 +156,6 @@ class PeerMonitor(Monitor):
             hosts.setdefault(beat.host, []).append(beat.process)
         for host, processes in hosts.items():
             self._store.set(_host_key(host), json.dumps(processes))
-
-    def _of_host(self, host: str) -> list[int]:
-        """The workers of this machine."""
-        processes = json_value(self._store, _host_key(host))
-        return [process for process in processes if is_whole(process)] if isinstance(processes, list) else []
 
     def close(self) -> None:
         """Stops watching the connection to the store."""

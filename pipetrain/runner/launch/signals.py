@@ -76,20 +76,12 @@ class Interruption:
         self._settled = True
 
     def begin(self) -> None:
-        """Lets signals end the next run, after one that may have been settled.
-
-        Raises:
-            KeyboardInterrupt: a signal has come.
-        """
+        """Lets signals end the next run, after one that may have been settled; raises as `check`."""
         self._settled = False
         self.check()
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt again if it was lost, such as in a library's import.
-
-        Raises:
-            KeyboardInterrupt: a signal has come.
-        """
+        """Raises KeyboardInterrupt if a signal has come: the first one may be lost, such as in a library's import."""
         if self.name is not None:
             raise KeyboardInterrupt(self.name)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from torch.distributed import Store
+from typing_extensions import override
 
 from pipetrain.data.files import strict_json
 
@@ -30,7 +31,7 @@ _BLOCK = 512
 
 
 class Board(Protocol):
-    """Values by name that processes leave for each other."""
+    """Values by name that processes leave for each other; all methods raise a RuntimeError if the store is gone."""
 
     def set(self, key: str, value: str) -> None:
         """Sets a value."""
@@ -53,7 +54,7 @@ def json_value(board: Board, key: str) -> Any:
         return None
 
 
-class PrivateFolder:
+class PrivateFolder(Board):
     """A board in a folder that no other user can enter: each value is a file.
 
     Values are replaced as a whole. On a full disk the bytes of the one before are overwritten.
@@ -62,12 +63,8 @@ class PrivateFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    @override
     def set(self, key: str, value: str) -> None:
-        """Sets a value.
-
-        Raises:
-            RuntimeError: the folder is gone, or the disk full.
-        """
         file = self._file(key)
         content = value.encode()
         content = content.ljust(-(-len(content) // _BLOCK) * _BLOCK)
@@ -83,27 +80,19 @@ class PrivateFolder:
         except OSError as error:
             raise RuntimeError(f"{file}: {error}") from error
 
+    @override
     def get(self, key: str) -> bytes:
-        """A value that is there.
-
-        Raises:
-            RuntimeError: it is not.
-        """
         try:
             return self._file(key).read_bytes().rstrip(b" ")
         except OSError as error:
             raise RuntimeError(f"{self._file(key)}: {error}") from error
 
+    @override
     def multi_get(self, keys: list[str], /) -> list[bytes]:
-        """Values that are there.
-
-        Raises:
-            RuntimeError: one is not.
-        """
         return [self.get(key) for key in keys]
 
+    @override
     def check(self, keys: Sequence[str], /) -> bool:
-        """True if there is a value for each of these keys."""
         return all(self._file(key).exists() for key in keys)
 
     def _file(self, key: str) -> Path:

@@ -90,12 +90,8 @@ class Unplanned:
     """A run whose stages are to be planned.
 
     Attributes:
-        settings: of the run.
-        chain: its model.
-        data: its data.
         passes: over the weights of each stage, by the number of stages.
         shares_weights: True if stages may hold copies of one weight, which synchronous methods keep equal.
-        resume: the checkpoint to continue from.
     """
 
     settings: Settings
@@ -106,11 +102,7 @@ class Unplanned:
     resume: Path | None = None
 
     def cut_by(self, rule: PartitionRule) -> Plan:
-        """The plan of the chain cut by `rule`; its replicas are the settings', else the rule's.
-
-        Raises:
-            ConfigError: the rule cannot hold for this model.
-        """
+        """The plan of the chain cut by `rule`, with the settings' replicas, else the rule's; raises as `make_plan`."""
         plan = make_plan(self.chain, rule, self.data.example, self.passes, shares_weights=self.shares_weights)
         return replace(plan, replicas=replica_counts(self.settings, rule))
 

@@ -19,11 +19,7 @@ def check_writable(setting: str, folder: Path) -> None:
 
 
 def check_new_file(setting: str, path: Path, example: str, *, force: bool) -> None:
-    """Checks that a file, called `example` for instance, can be made in its folder, which must exist.
-
-    Raises:
-        ConfigError: it cannot, or it exists and `force` does not replace it.
-    """
+    """Raises a ConfigError if a file cannot be made in its folder, or exists and `force` does not replace it."""
     if not path.resolve().parent.is_dir():
         raise ConfigError(f"{setting}: the folder {path.resolve().parent} does not exist")
     if path.is_dir():

@@ -114,11 +114,7 @@ class CallbackCaller:
         self.call(["on_record", of_kind] if of_kind else ["on_record"], record)
 
     def call(self, methods: Sequence[str], *arguments: Any) -> None:
-        """Calls these methods, each of all callbacks, with copies of the arguments.
-
-        Raises:
-            RunError: a callback raised an exception, and that ends the run.
-        """
+        """Calls these methods of all callbacks with copies; raises a RunError if an exception of one ends the run."""
         if self._active:
             with self._isolated():
                 for method in methods:

@@ -16,10 +16,7 @@ _POLL_SECONDS = 0.2
 class MetricsTail:
     """Shows what another process writes to metrics.jsonl, so that this process alone writes to the terminal.
 
-    Args:
-        run: the run directory.
-        bar: shows the records.
-        after_step: the step from which a run resumes; earlier records are not shown.
+    `after_step` is the step from which a run resumes; earlier records are not shown.
     """
 
     def __init__(self, run: RunDirectory, bar: ProgressBar, after_step: int = 0) -> None:

@@ -30,7 +30,6 @@ class RunDirectory:
     Attributes:
         config: file of the resolved settings.
         hydra: folder of Hydra's own record of the command line.
-        plan: file of the partition.
         tracker_ids: the ids of the run in MLflow and Weights & Biases.
         trace_parts: folder of the part of the trace of each process.
         log: the log of the command; the name is Hydra's `hydra.job.name`.
@@ -109,11 +108,7 @@ class RunDirectory:
         return aside
 
     def stored_values(self) -> dict[str, Any]:
-        """config.yaml as it was written.
-
-        Raises:
-            ConfigError: there is none, or it is damaged.
-        """
+        """config.yaml as it was written; raises a ConfigError if there is none, or it is damaged."""
         if not self.config.is_file():
             raise ConfigError(f"{self}: not a run directory (it has no {self.config.name})")
         return _loaded(self.config, dict)
@@ -127,11 +122,7 @@ class RunDirectory:
             raise ConfigError(f"{self.config}: damaged: {one_line(error)}") from error
 
     def choices(self) -> dict[str, str]:
-        """Choice of each group that the run was started with; empty if Hydra's record is missing.
-
-        Raises:
-            ConfigError: the record is damaged.
-        """
+        """Choice of each group that the run was started with, a ConfigError if damaged; empty without a record."""
         record = self.hydra / _RECORD
         if not record.is_file():
             return {}
@@ -141,11 +132,7 @@ class RunDirectory:
             raise ConfigError(f"{record}: damaged: hydra.runtime.choices is missing") from None
 
     def overrides(self) -> list[str]:
-        """The overrides that the run was started with.
-
-        Raises:
-            ConfigError: their record is damaged.
-        """
+        """The overrides that the run was started with; raises a ConfigError if their record is damaged."""
         record = self.hydra / "overrides.yaml"
         if not record.is_file():
             return []
@@ -171,11 +158,7 @@ class RunDirectory:
         return files.archive_files(self.path, [path.name for path in moved])
 
     def check_replaceable(self) -> None:
-        """Checks that the files which a new run would archive here are a run's.
-
-        Raises:
-            ConfigError: there is a config.yaml that no run wrote.
-        """
+        """Raises a ConfigError if a new run would archive a config.yaml here that no run wrote."""
         if not self.config.exists() or self.plan.exists() or self.summary.exists():
             return
         with contextlib.suppress(ConfigError):
@@ -190,11 +173,7 @@ class RunDirectory:
         return files.archive_files(self.path, [str(path.relative_to(self.path)) for path in later])
 
     def check_own(self) -> None:
-        """Checks that a run which writes here writes nowhere else: the directory may be untrusted.
-
-        Raises:
-            ConfigError: one of its files or folders is a link or of another kind.
-        """
+        """Raises a ConfigError if a run could write elsewhere: a file or folder is a link, or of another kind."""
         for path in (*self.path.glob("*.partial"), *self.path.glob("*.log")):  # hydra.job.name names the log
             check_own(path)
         partial = (path.with_name(f"{path.name}.partial") for path in self._of_one_run)
@@ -212,11 +191,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def check_own(path: Path) -> None:
-    """Checks a file, or a folder with all in it, before something is written there; there may be none.
-
-    Raises:
-        ConfigError: it is a link, or neither file nor folder, or something in it is.
-    """
+    """Raises a ConfigError if a path, which may not exist, or something below it is a link, or of another kind."""
     walk = () if path.is_symlink() else os.walk(path)
     below = (Path(parent, name) for parent, *names in walk for name in chain(*names))
     for each in (path, *below):
@@ -244,11 +219,7 @@ Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
 
 def _loaded(path: Path, kind: type[Kind]) -> Kind:
-    """The YAML of a file.
-
-    Raises:
-        ConfigError: it cannot be read, or is not of this kind.
-    """
+    """The YAML of a file; raises a ConfigError if it cannot be read, or is not of this kind."""
     try:
         content = plain_yaml.load(text_of(path))
     except Exception as error:  # of the parser, of the decoder, of the file system

@@ -291,11 +291,7 @@ class Recorder:
         return {**self.clock.fields(), **self.evaluations.fields()}
 
     def history(self) -> dict[str, Tensor]:
-        """Losses and seconds of every step so far, float32 (steps,), and their tokens, int64.
-
-        Raises:
-            DivergedError: as `step`.
-        """
+        """Losses and seconds of every step so far, float32 (steps,), and their tokens, int64; raises as `step`."""
         self._read()
         seconds = {f"run.{name}": each.seconds for name, each in self._throughputs.items() if each.seconds}
         series = {LOSSES: self.losses, **seconds}

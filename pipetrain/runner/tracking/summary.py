@@ -45,11 +45,7 @@ def write(run: RunDirectory, summary: Mapping[str, Any]) -> None:
 
 
 def read(run: RunDirectory) -> dict[str, Any] | None:
-    """The summary of a run; None if it has none.
-
-    Raises:
-        ConfigError: the file is damaged.
-    """
+    """The summary of a run; None if it has none. Raises a ConfigError if the file is damaged."""
     if not run.summary.is_file():
         return None
     try:

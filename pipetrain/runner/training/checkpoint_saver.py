@@ -46,13 +46,9 @@ class SaveClock:
 
 
 class CheckpointSaver:
-    """Saves the checkpoints of a run, together with the other processes.
+    """Saves the checkpoints of a run, together with the other processes; the one with the recorder coordinates them.
 
-    Args:
-        job: of the run.
-        components: of the run; their modules still hold the tensors that they share.
-        executor: of the stages of this process.
-        recorder: in the process of the last stage, which writes what is saved once; None elsewhere.
+    It is made while the modules still hold the tensors that they share.
     """
 
     def __init__(self, job: Job, components: Components, executor: Executor, recorder: Recorder | None) -> None:

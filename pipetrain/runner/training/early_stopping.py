@@ -14,7 +14,6 @@ class EarlyStopping:
     """Counts the evaluations in a row without a better value of a metric.
 
     Attributes:
-        metric: name of the metric.
         patience: number of such evaluations after which the run ends.
         min_improvement: only a change by more than this is an improvement.
         best: value at the last improvement; None before there is one.

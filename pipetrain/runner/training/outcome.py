@@ -21,14 +21,9 @@ Report = Mapping[str, Any]
 def summary_of(
     job: Job, recorder: Recorder, reports: Sequence[Report], target: Report | None, **ending: Any
 ) -> dict[str, Any]:
-    """The summary of a run whose recorder is in this process.
+    """The summary of a run whose recorder is in this process, with the reports of every stage.
 
-    Args:
-        job: of the run.
-        recorder: of its steps.
-        reports: of every stage.
-        target: step, epoch and time at which the run reached its target; None if it did not.
-        ending: status of the run, and further fields on how it ended.
+    `target` is where the run reached its target; `ending` has its status, and further fields on how it ended.
     """
     return {
         "status": None,

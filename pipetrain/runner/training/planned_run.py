@@ -25,11 +25,7 @@ class PlannedRun:
 
 
 def plan_run(settings: Settings, resume: Path | None = None) -> PlannedRun:
-    """Builds data and model of a run, and plans its stages.
-
-    Args:
-        settings: of the run.
-        resume: the checkpoint to continue from.
+    """Builds data and model of a run, which may continue from a checkpoint, and plans its stages.
 
     Raises:
         ConfigError: an object cannot be built, or the partition rule cannot hold.

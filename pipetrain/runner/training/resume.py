@@ -33,13 +33,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class Resumption(NamedTuple):
-    """The checkpoint that a run continues from, as it was read once.
-
-    Attributes:
-        progress: that it was saved with.
-        config: likewise, with its `settings` and `choices`.
-        changes: settings of this run that differ from those that it was saved with.
-    """
+    """The checkpoint that a run continues from, as it was read once; `changes` are of the settings since."""
 
     folder: Path
     progress: Mapping[str, Any]

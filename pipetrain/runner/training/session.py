@@ -60,6 +60,7 @@ class TrainingSession:
         device = device_at(job.device, 0) if transport is None else transport.device
         progress = store.load_progress(job.resume) if job.resume else {}
         state = TrainingState.of(progress, job.timetable, settings.train, settings.checkpoint.metric)
+        log, every = settings.log, settings.log.staleness_every_steps
         training = Training(
             optimizer=build_optimizers(settings, job.timetable, len(job.plan.bounds)),
             loss=self.components.loss,
@@ -85,7 +86,7 @@ class TrainingSession:
         self._checkpoints = CheckpointSaver(job, self.components, self._executor, self.recorder)
         dataset, chain = self.components.data.dataset, self.components.chain
         decoder = whole_model_metrics(settings, dataset, chain, device, hooks)
-        self.trainer = Trainer(self._executor, self.components, state, self._checkpoints, self.recorder, decoder)
+        self.trainer = Trainer(job, self._executor, self.components, state, self._checkpoints, self.recorder, decoder)
         if state.evaluation_due and job.resumes_itself:
             self.trainer.saved_at = state.step
 
@@ -99,7 +100,7 @@ class TrainingSession:
             loader.size_of,
             rates_by_stage(training.optimizer.rate, components.phases),
             counts_tokens=counts_tokens(components.loss),
-            lower_is_better=components.lower_is_better,
+            lower_is_better=job.lower_is_better,
             sweep=job.sweep,
             callbacks=build_callbacks(job.settings.log.to, job.settings.callbacks),
             device=training.device,
@@ -206,11 +207,7 @@ class TrainingSession:
             raise
 
     def diverge(self, error: DivergedError, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Ends the run whose recorder raised `error`.
-
-        Raises:
-            DivergedError: no recorder of this process did.
-        """
+        """Ends the run whose recorder raised `error`; raises a DivergedError if no recorder of this process did."""
         if self.recorder is None:
             raise error
         ending = {"status": "diverged", "diverged_at_step": error.step, "reason": str(error)}

@@ -15,6 +15,7 @@ from pipetrain.runner.tracking.evaluations import lower_is_better, reaches
 from pipetrain.runner.tracking.run_recorder import Recorder
 from pipetrain.runner.training.checkpoint.progress import TrainingState
 from pipetrain.runner.training.checkpoint_saver import CheckpointSaver
+from pipetrain.runner.training.job import Job
 from pipetrain.runner.training.outcome import reports_by_stage
 from pipetrain.runner.training.timetable import Timetable
 from pipetrain.runner.training.whole_model import WholeModelMetrics
@@ -26,13 +27,13 @@ class Trainer:
     """Carries out the timetable on the stages of this process; all processes do so in step.
 
     Attributes:
-        state: position of the run.
         recorder: in the process of the last stage; None elsewhere.
         decoder: of metrics that need the whole model; None if there are no such metrics.
         interrupted: True if a signal ended the run.
         saved_at: the step of the newest checkpoint of this run; None if that step may have to be saved again.
     """
 
+    job: Job
     executor: Executor
     components: Components
     state: TrainingState
@@ -46,7 +47,7 @@ class Trainer:
 
     @property
     def _timetable(self) -> Timetable:
-        return self.components.timetable
+        return self.job.timetable
 
     def run(self) -> list[dict[str, Any]]:
         """Trains from the state's step until the run has ended; the measured report of every stage.
@@ -226,7 +227,7 @@ class Trainer:
 
     @property
     def _lower_is_better(self) -> frozenset[str]:
-        return lower_is_better(self.components.lower_is_better)
+        return lower_is_better(self.job.lower_is_better)
 
     def reports(self) -> list[dict[str, Any]]:
         """Measured reports of all stages of the run, in every process."""

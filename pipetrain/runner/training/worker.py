@@ -18,30 +18,17 @@ from pipetrain.runner.training.components.loss import build_loss, build_metrics
 from pipetrain.runner.training.components.model import build_model
 from pipetrain.runner.training.components.pipeline import build_planned_phases
 from pipetrain.runner.training.job import Job
-from pipetrain.runner.training.timetable import Timetable
 
 
 @dataclass(frozen=True)
 class Components:
-    """The objects that a process of a run trains with.
-
-    Attributes:
-        data: its loaders.
-        chain: the model.
-        timetable: of the job.
-        phases: schedule and method of each.
-        loss: of the last stage.
-        metrics: of evaluations, in addition to those of the loss.
-        lower_is_better: names of further metrics that fall as the model improves.
-    """
+    """The objects that a process of a run trains with; `metrics` are in addition to those of the loss."""
 
     data: Data
     chain: LayerChain
-    timetable: Timetable
     phases: list[Phase]
     loss: Loss
     metrics: Metrics
-    lower_is_better: tuple[str, ...] = ()
 
 
 def build_data_in_worker(job: Job, device: torch.device) -> Data:
@@ -73,11 +60,9 @@ def build_in_worker(job: Job, data: Data, *, has_last_stage: bool) -> Components
     return Components(
         data,
         chain,
-        job.timetable,
         phases=build_planned_phases(settings, job.timetable, plan, chain),
         loss=build_loss(settings.loss, data.dataset),
         metrics=build_metrics(settings.metrics) if has_last_stage else NO_METRICS,
-        lower_is_better=job.lower_is_better,
     )
 
 

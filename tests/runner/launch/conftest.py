@@ -3,6 +3,7 @@
 import pytest
 from torch.distributed import HashStore
 
+from pipetrain.runner.launch import monitor
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
 
@@ -18,8 +19,11 @@ class Clock:
 
 
 @pytest.fixture
-def clock():
-    return Clock()
+def clock(monkeypatch):
+    """The clock of monitors that are made during a test."""
+    made = Clock()
+    monkeypatch.setattr(monitor, "SuspendAwareClock", lambda: made)
+    return made
 
 
 @pytest.fixture

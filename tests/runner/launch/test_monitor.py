@@ -20,6 +20,12 @@ from pipetrain.runner.launch.monitor import LauncherMonitor, UnreportedWorkerFai
 HERE = os.getpid()
 
 
+@pytest.fixture(autouse=True)
+def clock(clock):
+    """The clock of every monitor of this file."""
+    return clock
+
+
 class Workers(list):
     """Kills as a launcher does; `processes` are the workers, `self` the numbers of those that were killed."""
 
@@ -38,22 +44,22 @@ def workers():
     return Workers()
 
 
-def of_launcher(tmp_path, store, clock, workers, count=2):
+def of_launcher(tmp_path, store, workers, count=2):
     made = job(tmp_path, "pipedream", count, launch={"hang_timeout": 1.0, "start_timeout": 60.0})
-    return LauncherMonitor(made, store, workers.kill, clock.look)
+    return LauncherMonitor(made, store, workers.kill)
 
 
 @pytest.fixture
-def launcher(tmp_path, store, clock, workers):
+def launcher(tmp_path, store, workers):
     """The launcher's monitor of two workers, which looks only when it is told to."""
-    return of_launcher(tmp_path, store, clock, workers)
+    return of_launcher(tmp_path, store, workers)
 
 
 @pytest.fixture
-def running(tmp_path, store, clock, workers, monkeypatch):
+def running(tmp_path, store, workers, monkeypatch):
     """The launcher's monitor in its thread, which looks all the time."""
     monkeypatch.setattr(monitor, "BEAT_SECONDS", 0.01)
-    with of_launcher(tmp_path, store, clock, workers) as made:
+    with of_launcher(tmp_path, store, workers) as made:
         yield made
 
 

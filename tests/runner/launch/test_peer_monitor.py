@@ -22,10 +22,16 @@ from pipetrain.runner.launch.peer_monitor import PeerMonitor
 HERE = os.getpid()
 
 
+@pytest.fixture(autouse=True)
+def clock(clock):
+    """The clock of every monitor of this file."""
+    return clock
+
+
 @pytest.fixture
-def peers(run, store, clock):
+def peers(run, store):
     """The monitors of two workers under an outer launcher."""
-    return [PeerMonitor(process, 2, store, run, 60.0, clock.look) for process in (0, 1)]
+    return [PeerMonitor(process, 2, store, run, 60.0) for process in (0, 1)]
 
 
 def named(process):
@@ -163,9 +169,9 @@ def test_worker_that_gets_answers_or_has_finished_goes_on(run, ended, finished):
     watching.close()
 
 
-def met(count, store, run, clock, beat):
+def met(count, store, run, beat):
     """The monitors of all workers, which have met."""
-    peers = [PeerMonitor(process, count, store, run, 60.0, clock.look) for process in range(count)]
+    peers = [PeerMonitor(process, count, store, run, 60.0) for process in range(count)]
     for process in range(1, count):
         beat(process, 0).publish(store)
     for process, each in enumerate(peers):
@@ -175,13 +181,13 @@ def met(count, store, run, clock, beat):
 
 
 @pytest.mark.parametrize("count", [2, 64, 512])
-def test_requests_of_a_beat_do_not_grow_with_workers(run, clock, count):
+def test_requests_of_a_beat_do_not_grow_with_workers(run, count):
     store = CountingStore(HashStore())
 
     def beat(process, number):
         return Heartbeat(process, HERE, f"machine {process // 8}", number)
 
-    peers = met(count, store, run, clock, beat)
+    peers = met(count, store, run, beat)
     meeting = store.taken()
     assert meeting.requests <= 8 * count
     keys = meeting.keys
@@ -198,7 +204,7 @@ def test_first_process_tells_the_rest_of_a_silent_one_in_the_same_beat(run, cloc
     def beat(process, number):
         return Heartbeat(process, HERE, f"machine {process}", number)
 
-    peers = met(4, store, run, clock, beat)
+    peers = met(4, store, run, beat)
     for number in range(1, 63):
         clock.seconds = float(number)
         for process in (0, 1, 2):
@@ -212,8 +218,8 @@ def test_first_process_whose_digest_stays_the_same_is_silent_unless_finished(run
     def beat(process, number, **activity):
         return replace(beat_of(process, HERE, number, **activity), host=f"machine {process}")
 
-    _, second = met(2, store, run, clock, beat)
-    first = PeerMonitor(0, 2, store, run, 60.0, clock.look)
+    _, second = met(2, store, run, beat)
+    first = PeerMonitor(0, 2, store, run, 60.0)
     first.exchange(beat(0, 5, finished=finished))
     second.exchange(beat(1, 1))
     clock.seconds = 60.0
@@ -248,9 +254,9 @@ def test_entry_that_is_no_digest_is_neither_life_nor_silence(peers, store, clock
     assert not second.unreachable
 
 
-def test_worker_looks_after_those_of_its_machine(run, clock, store):
+def test_worker_looks_after_those_of_its_machine(run, store):
     with sleeper() as process:
         pids = {2: process.pid}
-        peers = met(4, store, run, clock, lambda p, number: beat_of(p, pids.get(p, HERE), number))
+        peers = met(4, store, run, lambda p, number: beat_of(p, pids.get(p, HERE), number))
         assert [each.lost() for each in peers] == [[]] * 4
     assert [each.lost() for each in peers] == [[2], [2], [], [2]]

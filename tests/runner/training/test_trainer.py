@@ -125,10 +125,11 @@ def trainer(metrics=(), target=None, step=0, every=1, decoded=None, stopping=Non
     """Three epochs of four minibatches."""
     table = Timetable(**{"total_steps": 12, "steps_per_epoch": 4, "evaluate_every": every, "save_every": 0,
                          "save_every_steps": None, "phase_ends": [12], **changes})  # fmt: skip
-    components = SimpleNamespace(data=DATA, timetable=table, metrics=NO_METRICS, lower_is_better=())
+    job = SimpleNamespace(timetable=table, lower_is_better=())
+    components = SimpleNamespace(data=DATA, metrics=NO_METRICS)
     state = TrainingState(target=target, step=step, stopping=stopping)
     decoder = None if decoded is None else Decoding(decoded)
-    return Trainer(Counting(metrics), components, state, Saver(), Noting(), decoder)
+    return Trainer(job, Counting(metrics), components, state, Saver(), Noting(), decoder)
 
 
 def test_trainer_evaluates_after_epochs_and_saves_at_the_end():
@@ -280,7 +281,7 @@ def test_trainer_stops_when_patience_ends_and_saves(metric, steps):
     made = trainer(course, stopping=EarlyStopping(metric, 1))
     made.run()
     assert (made.state.step, made.checkpoints.saved) == (steps, [steps])
-    assert (made.state.stopped_early(made.components.timetable) is not None) is (steps < 12)
+    assert (made.state.stopped_early(made.job.timetable) is not None) is (steps < 12)
 
 
 def test_metric_of_texts_ends_a_run_by_decoding_evaluations():

@@ -1,4 +1,4 @@
-"""What identifies a run in MLflow and Weights & Biases: its id there, kept in trackers.json, its name and its tags."""
+"""What identifies a run in MLflow and Weights & Biases: its id there, kept in trackers.json, and its tags."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.data.files import strict_json
-from pipetrain.engine.failure import relative_to_cwd
 from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
@@ -29,11 +28,6 @@ def stored_ids(run: RunDirectory) -> dict[str, str]:
 def store_ids(run: RunDirectory, **ids: str) -> None:
     """Adds to the ids of a run."""
     write_whole(run.tracker_ids, json.dumps({**stored_ids(run), **ids}) + "\n")
-
-
-def name_of(folder: Path) -> str:
-    """Name of the run or sweep in this folder: its path from the working directory."""
-    return relative_to_cwd(folder)
 
 
 def tags_of(choices: Mapping[str, str]) -> dict[str, str]:

@@ -111,11 +111,7 @@ def _restore(stage: BaseStage, places: Mapping[TensorName, Path], step: int, sou
 
 
 def check_optimizer(folder: Path, settings: OptimizerSettings, device: str = "cpu") -> None:
-    """Lets the optimizer take a step from what the checkpoint holds, on the CPU or else on the run's device.
-
-    Raises:
-        ConfigError: the optimizer needs other state.
-    """
+    """Raises a ConfigError if the optimizer cannot take a step from the state in a checkpoint, as another one would."""
     states, model = _of_kinds(folder, [Kind.OPTIMIZER, Kind.MODEL])
     if not states:
         return
@@ -174,11 +170,7 @@ def named_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
 
 
 def whole_state(folder: Path, chain: LayerChain, *, averaged: bool = False) -> dict[str, Tensor]:
-    """A checkpoint's model for this chain; `averaged` as in `model_state`.
-
-    Raises:
-        ConfigError: it was saved from another model.
-    """
+    """A checkpoint's model for this chain; `averaged` as in `model_state`. Raises as `check_model`."""
     check_model(folder, chain)
     return named_state(folder, averaged=averaged)
 

@@ -49,16 +49,9 @@ def check_vocabulary(folder: Path, progress: Mapping[str, Any], dataset: Any) ->
 
 
 def check_data(folder: Path, progress: Mapping[str, Any], loaders: Mapping[str, Loader], way_on: str) -> None:
-    """Checks that samples are those of the run, as far as the checkpoint records them.
+    """Raises a ConfigError if samples are not those of the run, as far as the checkpoint's progress records them.
 
-    Args:
-        folder: the checkpoint.
-        progress: that it was saved with.
-        loaders: by the names of their splits.
-        way_on: what to do if the change of the data is meant.
-
-    Raises:
-        ConfigError: one has another input or target, or there are more or fewer.
+    `loaders` have the names of their splits; `way_on` says what to do if the change of the data is meant.
     """
     recorded = progress.get("data", {})
     for name in recorded.keys() & loaders.keys():
@@ -134,11 +127,7 @@ def _progress_fault(progress: Any) -> str | None:
 
 
 def undamaged(folder: Path) -> Path:
-    """The checkpoint, every file of which has been read and found as it was written.
-
-    Raises:
-        ConfigError: it is damaged; names the newest one before it that is not.
-    """
+    """The checkpoint, read as a whole; raises a ConfigError if it is damaged, with the newest before it that is not."""
     folder = folder.resolve()
     if (fault := problem(folder)) is None:
         return folder
@@ -158,11 +147,7 @@ def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def newest_undamaged(folder: Path | str) -> Path:
-    """The checkpoint in `folder`: itself, or the newest of a run directory.
-
-    Raises:
-        ConfigError: there is none, or it is damaged.
-    """
+    """The checkpoint `folder`, or the newest of a run directory; raises a ConfigError if it is damaged or missing."""
     path = Path(folder)
     if is_checkpoint(path):
         return undamaged(path)
@@ -173,11 +158,7 @@ def newest_undamaged(folder: Path | str) -> Path:
 
 
 def at_step(run: Path, step: int) -> Path:
-    """The checkpoint of a run directory at `step`.
-
-    Raises:
-        ConfigError: there is none, with the steps that there are; or it is damaged.
-    """
+    """The checkpoint of a run directory at `step`; raises a ConfigError if it is damaged, or there is none."""
     folder = RunDirectory(run).checkpoint(step)
     if not folder.is_dir():
         steps = ", ".join(str(step_of(path)) for path in checkpoints(run)) or "none"
@@ -241,11 +222,7 @@ class Selection:
 
     @property
     def run(self) -> RunDirectory:
-        """The run of the checkpoint.
-
-        Raises:
-            ConfigError: the checkpoint has left its run directory.
-        """
+        """The run of the checkpoint; raises a ConfigError if the checkpoint has left its run directory."""
         if not is_checkpoint(self.path):
             return RunDirectory(self.path)
         if (run := home_of(self.path)) is None:
@@ -257,11 +234,7 @@ class Selection:
         return run
 
     def checkpoint(self) -> Path:
-        """The checkpoint, every file of which is whole.
-
-        Raises:
-            ConfigError: there is none, or it is damaged.
-        """
+        """The checkpoint, every file of which is whole; raises a ConfigError if there is none, or it is damaged."""
         if self.metric is not None and not self.best:
             raise ConfigError(f"--metric {self.metric}: requires --best")
         if is_checkpoint(self.path) and (self.step is not None or self.best):

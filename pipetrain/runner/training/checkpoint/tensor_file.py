@@ -34,6 +34,12 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.chmod(rights)  # the library puts a file in its place that only the owner may read
 
 
+def content(tensors: Mapping[str, Tensor]) -> bytes:
+    """The content of a file of these tensors."""
+    data: bytes = save(_apart(tensors))
+    return data
+
+
 def mapped(places: Mapping[str, Path]) -> Iterator[tuple[str, Tensor]]:
     """Names and tensors, on the CPU, in the order of `places`, which has the file of each name.
 

@@ -35,11 +35,7 @@ class Writer:
     coordinates: bool
 
     def together(self, work: Callable[[], Any]) -> list[Any]:
-        """Results of `work` in each process, values of JSON. An OSError of one process is raised in all.
-
-        Raises:
-            OSError: of the first process that has one.
-        """
+        """Results of `work` in each process, values of JSON; the first process's OSError is raised in all."""
         returned, failure = None, None
         try:
             returned = work()
@@ -54,13 +50,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One process's part of a checkpoint.
-
-    Attributes:
-        tensors: name -> tensor of this process.
-        progress: position of the run; that of the coordinating process is written.
-        config: of the run; likewise.
-    """
+    """One process's part of a checkpoint; only the coordinating one's `progress` and `config` are written."""
 
     tensors: Mapping[str, Tensor]
     progress: Mapping[str, Any]
@@ -68,11 +58,7 @@ class Snapshot:
 
 
 def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
-    """Writes one checkpoint under a temporary name and then renames it, so that no partial one ever appears.
-
-    Raises:
-        OSError: one process could not write its part; raised in all of them.
-    """
+    """Writes a checkpoint under another name and renames it, so that no partial one appears; raises as `together`."""
     partial = folder.with_name(folder.name + PARTIAL)
     part = partial / f"process-{writer.rank}{tensor_file.SUFFIX}"
 
@@ -103,11 +89,7 @@ def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
 
 
 def replace_progress(folder: Path, progress: Mapping[str, Any]) -> None:
-    """Rewrites the progress of a checkpoint, in a folder that replaces it; does nothing if it has been removed.
-
-    Raises:
-        OSError: it cannot be written; the checkpoint is as before.
-    """
+    """Rewrites the progress of a checkpoint, if it is still there; an OSError leaves it as it was."""
     if not folder.is_dir():
         return
     partial = folder.with_name(folder.name + PARTIAL)

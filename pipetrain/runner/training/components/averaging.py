@@ -88,12 +88,9 @@ def check_resumed_averaging(
     config: Mapping[str, Any],
     changes: Sequence[Difference],
 ) -> None:
-    """Checks that replicas which train alone go on as many, and with the averages that are under way.
+    """Raises a ConfigError if replicas that train alone cannot go on as many, and with the averages under way.
 
     `progress` and `config` are a checkpoint's, from whose settings those of the run have `changes`.
-
-    Raises:
-        ConfigError: they cannot.
     """
     if not replicas_train_alone(config["settings"]):
         return

@@ -16,11 +16,7 @@ _EXTRAS = ("mlflow", "wandb")
 
 
 def check_callbacks(trackers: Sequence[str], callbacks: Sequence[Target]) -> None:
-    """Checks that a run has what its trackers and callbacks need, without building any.
-
-    Raises:
-        ConfigError: a package is missing, or a target of `callbacks` is no callback or does not take its options.
-    """
+    """Raises a ConfigError if a tracker's package is missing, or a target is no callback or refuses its options."""
     for target in callbacks:
         _check(target)
     for name in trackers:
@@ -60,11 +56,7 @@ def tracker(name: str) -> Target:
 
 
 def build_callbacks(trackers: Sequence[str], callbacks: Sequence[Target]) -> dict[str, Callback]:
-    """The callbacks by the setting that names each.
-
-    Raises:
-        ConfigError: a constructor raised an exception.
-    """
+    """The callbacks by the setting that names each; raises a ConfigError if a constructor raised an exception."""
     targets = {f"log.to=[{name}]": tracker(name) for name in trackers}
     targets |= {target.setting: target for target in callbacks}
     return {name: target.build() for name, target in targets.items()}

@@ -64,11 +64,7 @@ class Data:
         }
 
     def check_as_prepared(self, prepared: Mapping[str, Fingerprint]) -> None:
-        """Checks that this process reads the samples that were read when the run was prepared.
-
-        Raises:
-            RunError: a sample differs.
-        """
+        """Raises a RunError if a sample differs from the one that was read when the run was prepared."""
         for name, before in prepared.items():
             found = difference(fingerprint_like(before, self.loaders[name], repeats=False), before)
             if found is not None:
@@ -198,11 +194,7 @@ def label_range(model: Target, dataset: Any, loss: Loss, outputs: Tensors, targe
 
 
 def check_labels(model: Target, labels: LabelRange | None, targets: Tensors, indices: Sequence[int]) -> None:
-    """Compares the classes of the data set, and the labels of the first minibatch, with the outputs of the model.
-
-    Raises:
-        ConfigError: one is out of range, the data set has more classes than the model outputs, or either has only one.
-    """
+    """Raises a ConfigError if a label is out of range, or the data set has one class or more than the model outputs."""
     if labels is None:
         return
     known = labels.known
@@ -218,14 +210,9 @@ def check_labels(model: Target, labels: LabelRange | None, targets: Tensors, ind
 
 
 def check_vocabulary(model: Target, tokens: TokenRange | None) -> None:
-    """Compares the data set's vocabulary, if it declares one, with the model's.
+    """Raises a ConfigError if the vocabulary that the data set declares is larger than the model's.
 
-    Args:
-        model: target of the model.
-        tokens: rows of the model's tables and tokens of the data set; None if the model looks up no ids.
-
-    Raises:
-        ConfigError: the model's is smaller.
+    `tokens` has the rows of the model's tables and the tokens of the data set; None if the model looks up no ids.
     """
     if tokens is None or tokens.known is None:
         return

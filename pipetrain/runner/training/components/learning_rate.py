@@ -44,12 +44,7 @@ def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], floa
 
 
 def rates_by_stage(base: Callable[[int], float], phases: Sequence[Phase]) -> Callable[[int], dict[str, float]]:
-    """The rates of a step: `lr`, and `stageR_lr` for each stage if a method, replicas or delays scale them in the run.
-
-    Args:
-        base: the rate of the learning-rate schedule.
-        phases: of the run.
-    """
+    """The rates of a step: `lr`, and `stageR_lr` for each stage if a method, replicas or delays scale them."""
     # rates that a method anneals are scaled at the start of its phase
     scaled = any(scale != 1 for phase in phases for scale in _rate_scales(phase, phase.start))
 

@@ -112,17 +112,9 @@ def falling_metrics(metrics: Metrics, dataset: Any) -> tuple[str, ...]:
 def check_loss(
     settings: Settings, trial: DryRun, loss: Loss, further: Metrics = NO_METRICS, decoded: Sequence[str] = ()
 ) -> list[str]:
-    """Computes the loss of two samples and its gradient, and scores them unless the run never evaluates.
+    """Notes on the loss of two samples and its gradient, and on metrics that cannot be computed from so few.
 
-    Args:
-        settings: of the run.
-        trial: the model's outputs for two samples.
-        loss: of the run.
-        further: metrics in addition to those of the loss.
-        decoded: names of the metrics of generated texts.
-
-    Returns:
-        Notes on the loss, and on metrics that cannot be computed from two samples.
+    `decoded` are names of the metrics of generated texts. A run that never evaluates has no metrics.
 
     Raises:
         ConfigError: the loss or a metric does not take them, two metrics have one name, or `train.target`,

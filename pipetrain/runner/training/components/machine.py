@@ -19,11 +19,7 @@ _THREADS_PER_CORE = 16
 
 
 def device_of(device: str) -> str:
-    """cpu or cuda for the setting `device`.
-
-    Raises:
-        ConfigError: there is no CUDA device.
-    """
+    """cpu or cuda for the setting `device`; raises a ConfigError if there is no CUDA device."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "device=cuda: torch finds no CUDA device here; device=cpu works, `pipetrain doctor` says more"

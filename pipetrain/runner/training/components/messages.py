@@ -1,7 +1,7 @@
 """The formats of a run's messages: built, and checked against its pipeline."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -21,20 +21,12 @@ TakesGradient = Mapping[int, Sequence[bool]]
 """First layer behind a cut -> True for each tensor that crosses it and takes a gradient."""
 
 
-class RunMessages(Messages, Protocol):
-    """What a run needs of the formats of its messages, besides what the engine needs; as text, their settings."""
-
-    def links_without_state(self, cuts: Sequence[int], saved: Collection[str]) -> list[str]:
-        """Notes on links at these cuts whose format keeps state, and whose end is not among the saved ones."""
-        ...
-
-
 def _of_zoo(name: str) -> Any:
     """A class of the zoo, which the runner names and does not import."""
     return Target("messages", f"pipetrain.zoo.messages.{name}", {}).located()
 
 
-def build_messages(settings: Settings, takes_gradient: TakesGradient) -> RunMessages | None:
+def build_messages(settings: Settings, takes_gradient: TakesGradient) -> Messages | None:
     """The formats of a run's messages; None if all are plain.
 
     Raises:
@@ -53,7 +45,7 @@ def build_messages(settings: Settings, takes_gradient: TakesGradient) -> RunMess
     if not formats:
         return None
     given = settings.messages
-    messages: RunMessages = _of_zoo("Messages")(
+    messages: Messages = _of_zoo("Messages")(
         **formats,
         seed=settings.seed,
         evaluation=given.evaluation,
@@ -84,9 +76,10 @@ def check_messages(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> l
 
 def links_without_state(settings: Settings, plan: Plan, placement: Placement, saved: Collection[str]) -> list[str]:
     """Notes on links whose format keeps state, and which a resumed run, with these saved ends, begins without."""
-    messages = build_messages(settings, {})
+    messages: Any = build_messages(settings, {})  # the engine, whose protocol it has, resumes no run
     cuts = [first for r, (first, _) in enumerate(plan.bounds[1:]) if placement.crosses(r)]
-    return [] if messages is None else messages.links_without_state(cuts, saved)
+    notes: list[str] = [] if messages is None else messages.links_without_state(cuts, saved)
+    return notes
 
 
 def gradients_across_cuts(

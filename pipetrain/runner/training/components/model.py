@@ -74,11 +74,7 @@ def check_model(settings: Settings, chain: LayerChain, data: Data) -> Iterator[s
 
 
 def check_stateful_data(chain: LayerChain, loaders: Mapping[str, Loader]) -> None:
-    """Checks that row b of each minibatch continues row b of the previous one, if layers carry state.
-
-    Raises:
-        ConfigError: the layers would continue with the state of other rows.
-    """
+    """Raises a ConfigError if layers carry state, but row b of a minibatch does not continue row b of the last one."""
     labels = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
     if not labels:
         return
@@ -107,13 +103,8 @@ def model_options(model: ModelSettings, dataset: Any) -> dict[str, Any]:
 def naming_types(module: nn.Module, compute: Callable[..., object], inputs: Sequence[Tensor]) -> Iterator[None]:
     """Says so if what fails inside does because the inputs are of another type than the weights.
 
-    Args:
-        module: has the weights.
-        compute: the model, as a function of tensors.
-        inputs: of some samples.
-
     Raises:
-        ConfigError: the model computes the inputs if these have the type of its weights.
+        ConfigError: the model computes the inputs if these have the type of the weights of `module`.
     """
     try:
         yield
@@ -194,11 +185,7 @@ def from_data(model: Target, dataset: Any) -> dict[str, Any]:
 
 
 def derived_from_data(model: Target, dataset: Any) -> dict[str, Any]:
-    """The options among them that follow from samples and labels.
-
-    Raises:
-        ConfigError: an option does not follow from them.
-    """
+    """The options among them that follow from samples and labels; raises a ConfigError for one that does not."""
     needed = _open(model, model.parameters(required=True))
     return {name: _derived(model, dataset, name) for name in needed if not hasattr(dataset, name)}
 

@@ -33,11 +33,7 @@ _FUSED_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def build_optimizers(settings: Settings, timetable: Timetable, num_stages: int) -> OptimizerFactory:
-    """Makes the optimizer of each stage.
-
-    Raises:
-        ConfigError: there is no learning rate; as `build_rate`.
-    """
+    """Makes the optimizer of each stage; raises a ConfigError if there is no learning rate; as `build_rate`."""
     optimizer = settings.optimizer
     return OptimizerFactory(
         build=partial(build_torch_optimizer, optimizer),
@@ -52,11 +48,7 @@ def build_optimizers(settings: Settings, timetable: Timetable, num_stages: int) 
 def parameter_groups(settings: OptimizerSettings, parameters: Mapping[str, nn.Parameter]) -> list[Any]:
     """The parameters as torch's optimizers take them: a list, or torch's parameter groups if the settings have groups.
 
-    The parameters that are in no group of the settings come first. Empty groups are left out.
-
-    Args:
-        settings: of the optimizer.
-        parameters: by name in the whole model.
+    Parameters, by name in the whole model, that are in no group of the settings come first. Empty groups are left out.
     """
     if not settings.groups:
         return list(parameters.values())
@@ -69,10 +61,7 @@ def parameter_groups(settings: OptimizerSettings, parameters: Mapping[str, nn.Pa
 def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **options: Any) -> Optimizer:
     """torch's optimizer of some parameters, in its fused form where torch has one, with `lr_scale` in its own groups.
 
-    Args:
-        settings: of the optimizer.
-        parameters: a list of them, or of torch's parameter groups.
-        options: of the target in place of those in the settings.
+    `parameters` may be torch's parameter groups; `options` take the place of those in the settings.
 
     Raises:
         ConfigError: the target refuses an option, or is something else.

@@ -77,11 +77,7 @@ def build_phases(
 
 
 def build_schedule(phase: PhaseSettings) -> Schedule:
-    """The schedule of a phase.
-
-    Raises:
-        ConfigError: the target refuses an option, or returns something else.
-    """
+    """The schedule of a phase; raises a ConfigError if the target refuses an option, or returns something else."""
     schedule = phase.schedule.build()
     if not isinstance(schedule, Schedule):
         raise phase.schedule.wrong_type_error(schedule, "a pipetrain.Schedule")
@@ -155,19 +151,6 @@ def build_recompute_segments(
     return RecomputeSegments(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), num_stages)
 
 
-def _build_segments(train: TrainConfig, plan: Plan, chain: LayerChain) -> RecomputeSegments | None:
-    """Groups of stages that recompute together under a plan; None if no stage recomputes.
-
-    Raises:
-        ConfigError: a boundary is not the first layer of a stage.
-    """
-    if plan.finegrained:
-        stage_of = stages_of_layers(weight_units(chain), plan.bounds)
-    else:
-        stage_of = {first: r for r, (first, _) in enumerate(plan.bounds)}
-    return build_recompute_segments(train, len(plan.bounds), stage_of)
-
-
 def build_planned_phases(settings: Settings, timetable: Timetable, plan: Plan, chain: LayerChain) -> list[Phase]:
     """The phases of a run with a plan, and the stages that recompute together.
 
@@ -175,7 +158,10 @@ def build_planned_phases(settings: Settings, timetable: Timetable, plan: Plan, c
         ConfigError: as `build_phases`, also for replicas that the plan has chosen; or a boundary of segments is not the
             first layer of a stage.
     """
-    segments = _build_segments(settings.train, plan, chain)
+    stage_of = {first: r for r, (first, _) in enumerate(plan.bounds)}
+    if plan.finegrained:
+        stage_of = stages_of_layers(weight_units(chain), plan.bounds)
+    segments = build_recompute_segments(settings.train, len(plan.bounds), stage_of)
     replicas = replace(settings.replicas, counts=plan.replicas)
     try:
         return build_phases(settings, timetable, len(plan.bounds), segments, replicas)

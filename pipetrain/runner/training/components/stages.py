@@ -22,13 +22,7 @@ from pipetrain.runner.partition.run_plan import Plan
 
 @dataclass(frozen=True)
 class StagedModel:
-    """The model of a run in its stages, and what they do in each phase.
-
-    Attributes:
-        chain: the model.
-        plan: its stages.
-        phases: schedule and method of each.
-    """
+    """The model of a run in its stages, and what they do in each phase."""
 
     chain: LayerChain
     plan: Plan
@@ -84,11 +78,7 @@ def check_shared_weights(staged: StagedModel, *, untie: bool) -> list[str]:
 
 
 def check_layers(staged: StagedModel, inputs: Tensors, arithmetic: ComputeOptions) -> list[str]:
-    """Warnings of cuts without a gradient.
-
-    Raises:
-        ConfigError: as `check_forwards` and `check_in_place`.
-    """
+    """Warnings of cuts without a gradient; raises as `check_forwards` and `check_in_place`."""
     whole = not staged.plan.finegrained
     cuts = [first for first, _ in staged.plan.bounds[1:]] if whole else []
     overlap = whole and any(_several_in_flight(phase.rules) for phase in staged.phases)

@@ -32,12 +32,7 @@ _UNFUSED = 3
 def weight_memory_traffic(
     phases_on: Callable[[int], Sequence[Phase]], optimizer_settings: OptimizerSettings
 ) -> WeightPasses:
-    """The passes of each stage, averaged over the steps of all phases, by the number of stages.
-
-    Args:
-        phases_on: number of stages -> the phases of the run.
-        optimizer_settings: of the run.
-    """
+    """The passes of each stage, averaged over the steps of all phases, by the number of stages, as are the phases."""
 
     @functools.cache  # asked for by the cuts and by the plan
     def passes(num_stages: int) -> list[float]:

@@ -61,12 +61,7 @@ class Evaluation:
 
 
 def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust: bool = False) -> Evaluation:
-    """Evaluates a checkpoint under its run's settings, with changes on top.
-
-    Args:
-        selection: of the checkpoint.
-        overrides: changes of the settings.
-        trust: True to call code that is not pipetrain's own.
+    """Evaluates a checkpoint under its run's settings, with changes on top; `trust` as in `stored_settings`.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or a change is wrong.

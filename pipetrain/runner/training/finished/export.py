@@ -1,6 +1,5 @@
 """`pipetrain export RUN -o FILE`: a run's weights as a plain state dict, under the names of the user's own module."""
 
-import contextlib
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from pipetrain.engine.errors import ConfigError, one_line
 from pipetrain.engine.tensors import differentiable
+from pipetrain.runner.tracking.files import write_whole
 from pipetrain.runner.training.checkpoint import contents, store, tensor_file
 from pipetrain.runner.training.checkpoint.store import Selection
 
@@ -19,11 +19,7 @@ _OF_TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 
 
 def format_of(path: Path) -> str:
-    """The format that a file's name says.
-
-    Raises:
-        ConfigError: the name says a format that is not in `LOADERS`.
-    """
+    """The format that a file's name says; raises a ConfigError if the name says a format that is not in `LOADERS`."""
     if path.suffix == tensor_file.SUFFIX:
         return "safetensors"
     if path.suffix in ("", *_OF_TORCH):
@@ -43,7 +39,7 @@ def export(selection: Selection, path: Path, file_format: str) -> str:
     """
     folder = selection.checkpoint()
     state = contents.named_state(folder, averaged=not selection.raw)
-    _write(path, state, file_format)
+    write_whole(path, _content(state, file_format))
     parameters = sum(tensor.numel() for tensor in state.values() if differentiable(tensor))
     written = f"{path}: {len(state)} tensors, {parameters:,} values, for {LOADERS[file_format]}, from {folder}"
     if note := contents.averages_note(folder, raw=selection.raw):
@@ -56,20 +52,10 @@ def export(selection: Selection, path: Path, file_format: str) -> str:
     return f"{one_line(written)}\n{one_line(warning)}"
 
 
-def _write(path: Path, state: Mapping[str, Tensor], file_format: str) -> None:
-    """Writes the file in one rename, so that it is never partial."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.unlink(missing_ok=True)
-        if file_format == "safetensors":
-            tensor_file.write(partial, state)
-        else:
-            buffer = io.BytesIO()  # torch.save reports a full disk unclearly when it writes the file itself
-            apart = {id(tensor): tensor.clone() for tensor in state.values()}  # else it saves all that is mapped
-            torch.save({name: apart[id(tensor)] for name, tensor in state.items()}, buffer)
-            partial.write_bytes(buffer.getvalue())
-        partial.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise OSError(error.errno, error.strerror, str(path)) from error
+def _content(state: Mapping[str, Tensor], file_format: str) -> bytes:
+    if file_format == "safetensors":
+        return tensor_file.content(state)
+    buffer = io.BytesIO()  # torch.save reports a full disk unclearly when it writes the file itself
+    apart = {id(tensor): tensor.clone() for tensor in state.values()}  # else it saves all that is mapped
+    torch.save({name: apart[id(tensor)] for name, tensor in state.items()}, buffer)
+    return buffer.getvalue()

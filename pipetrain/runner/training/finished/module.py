@@ -20,12 +20,7 @@ from pipetrain.runner.training.components.model import model_options
 def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = False) -> nn.Module:
     """The module that the model's target returns, or a copy of the given one, with the weights of a checkpoint.
 
-    These are averages if the checkpoint has any.
-
-    Args:
-        folder: the checkpoint.
-        objects: given in place of targets, by their sections.
-        trust: True to call targets that are not pipetrain's own.
+    These are averages if the checkpoint has any. `objects` take the place of targets; `trust`: see `stored_settings`.
 
     Raises:
         ConfigError: the module cannot be built, its target is not trusted, or the weights are of another one.
@@ -53,12 +48,7 @@ def trained_module(folder: Path, objects: Mapping[str, Any], *, trust: bool = Fa
 
 
 def data_of(folder: Path, objects: Mapping[str, Any], *, trust: bool = False) -> Any:
-    """The data object of the run that a checkpoint is of, built again, or the given one.
-
-    Args:
-        folder: the checkpoint.
-        objects: given in place of targets, by their sections.
-        trust: True to call a target that is not pipetrain's own.
+    """The data object of the run that a checkpoint is of, built again or given; arguments as of `trained_module`.
 
     Raises:
         ConfigError: it cannot be built, its target is not trusted, or it has another vocabulary than the checkpoint.

@@ -27,7 +27,8 @@ def made(tmp_path_factory):
 
 
 def adam(*groups, **options):
-    return OptimizerSettings(Target("optimizer", "torch.optim.Adam", {"lr": 0.01, **options}), 0.01, None, groups)
+    target = Target("optimizer", "torch.optim.Adam", {"lr": 0.01, **options})
+    return OptimizerSettings(0.01, target=target, groups=groups)
 
 
 def test_weight_of_another_shape_is_named_with_both(made):

@@ -171,7 +171,7 @@ class OnDevicesAlone(torch.optim.SGD):
 
 def test_optimizer_that_refuses_the_cpu_is_tried_on_the_device_of_the_run():
     target = Target("optimizer", f"{__name__}.OnDevicesAlone", {"lr": 0.1})
-    tried = partial(try_step, OptimizerSettings(target, 0.1, None), {"w": torch.zeros(2)})
+    tried = partial(try_step, OptimizerSettings(0.1, target=target), {"w": torch.zeros(2)})
     assert tried(device="meta")["w"].is_meta
     with pytest.raises(RuntimeError, match="no kernel"):
         tried(device="cpu")

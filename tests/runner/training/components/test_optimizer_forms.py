@@ -21,7 +21,7 @@ def parameters():
 
 
 def configured(path, parameters, **options):
-    settings = OptimizerSettings(Target("optimizer", path, {"lr": 0.1, **options}), 0.1, None)
+    settings = OptimizerSettings(0.1, target=Target("optimizer", path, {"lr": 0.1, **options}))
     return build_torch_optimizer(settings, list(parameters.values()))
 
 
@@ -95,7 +95,7 @@ class WithoutDefaults(Optimizer):
 )
 def test_groups_that_an_optimizer_was_made_with_keep_the_proportions_of_their_rates(build, lr):
     target = GivenObject("optimizer", "object:make", {"lr": lr}, value=build)
-    make = partial(build_torch_optimizer, OptimizerSettings(target, lr, None))
+    make = partial(build_torch_optimizer, OptimizerSettings(lr, target=target))
     named, expected = parameters(), {"weight": pytest.approx(lr, abs=1e-6), "bias": pytest.approx(lr / 10, abs=1e-6)}
     optimizer = StageOptimizer(make, named, lambda _k: lr)
     assert optimizer.coming_learning_rates(1) == {name: [rate] for name, rate in expected.items()}
@@ -109,5 +109,5 @@ def test_groups_that_an_optimizer_was_made_with_keep_the_proportions_of_their_ra
 
 def test_groups_whose_rate_is_the_default_have_no_factor():
     target = GivenObject("optimizer", "object:make", {"lr": 0.2}, value=lambda given: torch.optim.SGD(given, lr=0.05))
-    optimizer = build_torch_optimizer(OptimizerSettings(target, 0.2, None), list(parameters().values()))
+    optimizer = build_torch_optimizer(OptimizerSettings(0.2, target=target), list(parameters().values()))
     assert "lr_scale" not in optimizer.param_groups[0]

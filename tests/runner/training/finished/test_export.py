@@ -13,7 +13,7 @@ from support.worker_pool import job, simulated
 from pipetrain import cli
 from pipetrain.engine.errors import ConfigError, ExitCode
 from pipetrain.runner.terminal.output_folder import check_new_file
-from pipetrain.runner.training.checkpoint import contents, store, tensor_file
+from pipetrain.runner.training.checkpoint import contents, store
 from pipetrain.runner.training.checkpoint.store import Selection
 from pipetrain.runner.training.finished.export import export, format_of
 
@@ -108,8 +108,7 @@ def test_full_disk_names_file_and_keeps_previous_export(run, tmp_path, monkeypat
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(tensor_file, "write", full)
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left on device") as caught:
         exported(run, path, force=True)
     assert caught.value.filename == str(path)
