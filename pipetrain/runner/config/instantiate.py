@@ -7,7 +7,7 @@ import pickle
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import Parameter
@@ -30,9 +30,21 @@ OBJECT = "object:"
 """Begins the path of a section for which a Python program gave an object; the name of its class follows."""
 
 
+@contextmanager
+def naming(setting: str) -> Iterator[None]:
+    """Puts a setting before the message of a ConfigError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{setting}: {error}") from error
+
+
 @dataclass(frozen=True)
 class Target:
-    """An open section of the configuration, such as `model`: the path of a class or function, and keyword arguments."""
+    """An open section of the configuration, such as `model`: the path of a class or function, and keyword arguments.
+
+    What looks at the class or function raises a ConfigError if there is none.
+    """
 
     section: str
     path: str
@@ -79,13 +91,9 @@ class Target:
         """The error of a target that returns something else than it should."""
         return ConfigError(f"{self.setting}: returned {type(found).__name__}, not {wanted}")
 
-    @contextmanager
-    def naming(self) -> Iterator[None]:
+    def naming(self) -> AbstractContextManager[None]:
         """Puts the setting before the message of a ConfigError."""
-        try:
-            yield
-        except ConfigError as error:
-            raise ConfigError(f"{self.setting}: {error}") from error
+        return naming(self.setting)
 
     def check(self) -> None:
         """Raises a ConfigError unless the target exists and takes all options, with values of its annotations."""
@@ -102,11 +110,7 @@ class Target:
                 raise ConfigError(f"{self.section}.{name}={as_configured(value)}: {wrong}")
 
     def parameters(self, *, required: bool = False) -> dict[str, Parameter]:
-        """The parameters that may be given by name; with `required` only those without a default.
-
-        Raises:
-            ConfigError: the target does not exist.
-        """
+        """The parameters that may be given by name; with `required` only those without a default."""
         kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
         named = {name: each for name, each in self._signature().parameters.items() if each.kind in kinds}
         return {name: each for name, each in named.items() if not required or each.default is Parameter.empty}

@@ -43,11 +43,7 @@ class MessageSettings(MessagesConfig):
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
-        """The settings of the section `messages`, written out by `expand_messages`.
-
-        Raises:
-            ConfigError: a value is of another type.
-        """
+        """The settings of the section `messages`, written out by `expand_messages`."""
         if (every := content["error_every"]) is not None:
             check_whole("messages.error_every", every, least=1, otherwise="or null for never")
         formats = {direction: _target(f"messages.{direction}", content[direction]) for direction in DIRECTIONS}

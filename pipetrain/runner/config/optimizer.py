@@ -47,11 +47,7 @@ class ParameterGroup:
 
     @classmethod
     def of(cls, setting: str, content: Any) -> Self:
-        """The group of an entry of `optimizer.groups`.
-
-        Raises:
-            ConfigError: it has no condition, or one of another type.
-        """
+        """The group of an entry of `optimizer.groups`."""
         if not isinstance(content, Mapping) or all(content.get(condition) is None for condition in CONDITIONS):
             raise ConfigError(f"{setting}={as_configured(content)}: must be a mapping with match or max_dims")
         max_dims = content.get("max_dims")
@@ -91,11 +87,7 @@ class OptimizerSettings(UpdateConfig):
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Self:
-        """The settings of the section `optimizer`.
-
-        Raises:
-            ConfigError: there is no target, or a value is out of its range or of another type.
-        """
+        """The settings of the section `optimizer`."""
         names = [each.name for each in fields(UpdateConfig)]
         common = UpdateConfig(**{name: section[name] for name in names if name in section})
         _check_common(common)

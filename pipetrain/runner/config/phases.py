@@ -1,8 +1,8 @@
 """The phases of a run as the configuration gives them: names turned into sections, and when each ends."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.engine.errors import ConfigError, as_configured, check_whole
 from pipetrain.runner.config.choices import choices_of, names_of, section
-from pipetrain.runner.config.instantiate import Target
+from pipetrain.runner.config.instantiate import Target, naming
 from pipetrain.runner.config.schema import TARGET
 from pipetrain.runner.config.suggestions import did_you_mean, unknown_choice
 
@@ -40,15 +40,9 @@ class PhaseSettings:
         return self.steps if self.epochs is None else self.epochs * steps_per_epoch
 
 
-@contextmanager
-def naming_phase(number: int | None) -> Iterator[None]:
+def naming_phase(number: int | None) -> AbstractContextManager[None]:
     """Puts the number of a phase before errors, if the configuration has phases."""
-    try:
-        yield
-    except ConfigError as error:
-        if number is None:
-            raise
-        raise ConfigError(f"phases[{number}]: {error}") from error
+    return nullcontext() if number is None else naming(f"phases[{number}]")
 
 
 def phases_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> tuple[PhaseSettings, ...]:

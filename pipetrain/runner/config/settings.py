@@ -8,25 +8,12 @@ from typing import Any, Self
 from omegaconf import MISSING
 
 from pipetrain.engine.errors import ConfigError, as_configured, check_flag, check_whole, is_whole
+from pipetrain.runner.config import schema
 from pipetrain.runner.config.instantiate import Target
 from pipetrain.runner.config.messages import MessageSettings
 from pipetrain.runner.config.optimizer import OptimizerSettings
 from pipetrain.runner.config.phases import PhaseSettings, naming_phase
-from pipetrain.runner.config.schema import (
-    TARGET,
-    AveragingConfig,
-    CheckpointConfig,
-    EvalConfig,
-    ExecutorConfig,
-    LaunchConfig,
-    LoaderConfig,
-    LogConfig,
-    ModelConfig,
-    PlannerConfig,
-    SweepConfig,
-    TopologyConfig,
-    TrainConfig,
-)
+from pipetrain.runner.config.schema import TARGET, AveragingConfig, LoaderConfig, ModelConfig
 
 _METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _OTHERS = ("loss", "perplexity", "s")
@@ -41,11 +28,7 @@ class DatasetSettings(LoaderConfig):
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Self:
-        """The settings of the section `dataset`.
-
-        Raises:
-            ConfigError: there is no target, or the loader cannot work with a value.
-        """
+        """The settings of the section `dataset`."""
         loader = LoaderConfig(**{each.name: section[each.name] for each in fields(LoaderConfig)})
         _check_keys(loader.input_key, loader.target_key)
         check_flag("dataset.shuffle", loader.shuffle)
@@ -96,9 +79,6 @@ class ModelSettings:
         """The settings of the section `model`.
 
         Options that describe the data are passed to the target only if the user sets them.
-
-        Raises:
-            ConfigError: there is no target, or a value is of another type.
         """
         left = {*OF_EVERY_MODEL, *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
         options = {key: value for key, value in section.items() if key not in left}
@@ -113,11 +93,7 @@ class ModelSettings:
 
     @property
     def constructor_takes_weights(self) -> bool:
-        """True if `weights` names weights that the target itself loads, as in torchvision.
-
-        Raises:
-            ConfigError: the target does not exist.
-        """
+        """True if `weights` names weights that the target itself loads, as in torchvision."""
         is_name = self.weights is not None and self.weights.isidentifier()
         return is_name and "weights" in self.target.parameters()
 
@@ -139,11 +115,7 @@ class ReplicaSettings:
 
     @classmethod
     def of(cls, section: Mapping[str, Any], averaging: AveragingConfig) -> Self:
-        """The settings of the section `partition`, without the options of its target, and of `averaging`.
-
-        Raises:
-            ConfigError: a count is not a whole number above 0.
-        """
+        """The settings of the section `partition`, without the options of its target, and of `averaging`."""
         counts, scale_lr = section["replicas"], section["scale_lr"]
         delay = averaging.delay if averaging.average == "weights" else None
         check_flag("partition.scale_lr", scale_lr)
@@ -175,11 +147,7 @@ class MetricSettings:
 
     @classmethod
     def of(cls, section: str, content: Any) -> Self:
-        """The settings of the section of a metric, such as `metrics.f1`.
-
-        Raises:
-            ConfigError: its name is not allowed, there is no target, or a value is of another type.
-        """
+        """The settings of the section of a metric, such as `metrics.f1`."""
         name = section.partition(".")[2]
         if not _METRIC_NAME.fullmatch(name) or name in _OTHERS:
             raise ConfigError(
@@ -227,15 +195,15 @@ class Settings:
     metrics: Mapping[str, MetricSettings]
     callbacks: tuple[Target, ...]
     messages: MessageSettings
-    executor: ExecutorConfig
-    train: TrainConfig
-    eval: EvalConfig
-    checkpoint: CheckpointConfig
-    launch: LaunchConfig
-    log: LogConfig
-    sweep: SweepConfig
-    planner: PlannerConfig
-    topology: TopologyConfig
+    executor: schema.ExecutorConfig
+    train: schema.TrainConfig
+    eval: schema.EvalConfig
+    checkpoint: schema.CheckpointConfig
+    launch: schema.LaunchConfig
+    log: schema.LogConfig
+    sweep: schema.SweepConfig
+    planner: schema.PlannerConfig
+    topology: schema.TopologyConfig
     profile: str | None
     seed: int
     device: str
@@ -248,11 +216,7 @@ class Settings:
 
     @property
     def torch_scheduler(self) -> Target | None:
-        """The learning-rate schedule, if it is one of torch's, which take an optimizer and know no unit and warm-up.
-
-        Raises:
-            ConfigError: the target does not exist.
-        """
+        """The learning-rate schedule, if it is one of torch's, which take an optimizer and know no unit and warm-up."""
         if self.lr_schedule.path == MISSING or "optimizer" not in self.lr_schedule.parameters():
             return None
         options = {name: value for name, value in self.lr_schedule.options.items() if name not in ("unit", "warmup")}

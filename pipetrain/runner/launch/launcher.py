@@ -47,10 +47,7 @@ class WorkerError(RunError):
 
 
 def with_restarts(
-    job: Job,
-    attempt: Callable[[Job], dict[str, Any]],
-    interruption: Interruption,
-    report: Callable[[str, int], None],
+    job: Job, attempt: Callable[[Job], dict[str, Any]], interruption: Interruption, report: Callable[[str, int], None]
 ) -> dict[str, Any]:
     """Runs a job, restarting it up to `launch.max_restarts` times if a worker dies or hangs; returns its summary.
 
@@ -138,11 +135,7 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
 
 
 def _run(
-    job: Job,
-    environment: dict[str, str],
-    monitor: LauncherMonitor,
-    workers: list[ForkServerProcess],
-    private: Path,
+    job: Job, environment: dict[str, str], monitor: LauncherMonitor, workers: list[ForkServerProcess], private: Path
 ) -> None:
     """Runs the workers until all have finished their parts; leaves no process.
 

@@ -28,13 +28,7 @@ class PartitionRule(Protocol):
     """Name of the rule in the plan."""
 
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
-        """The first layer of every stage but the first.
-
-        Args:
-            chain: the model.
-            costs: of its layers.
-            passes: over the weights of each stage.
-            glued: the pairs of layers that no cut may separate.
+        """The first layer of every stage but the first, by the costs of layers and the passes over weights of a stage.
 
         Raises:
             ConfigError: the rule's settings do not fit this model, or a cut separates glued layers.

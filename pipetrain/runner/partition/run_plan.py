@@ -132,14 +132,9 @@ def make_plan(
     *,
     shares_weights: bool = False,
 ) -> Plan:
-    """The plan of `chain` cut by `rule`.
+    """The plan of `chain` cut by `rule`; of the example, the inputs of a minibatch, only the shapes matter.
 
-    Args:
-        chain: the model.
-        rule: where it is cut.
-        example: the input tensors of a minibatch, of which only the shapes matter.
-        passes: over the weights of each stage, by the number of stages.
-        shares_weights: True if stages may hold copies of one weight, which synchronous methods keep equal.
+    `passes` and `shares_weights` are as of `Unplanned`.
 
     Raises:
         ConfigError: the rule cannot hold for this model.

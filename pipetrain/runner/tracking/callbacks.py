@@ -145,11 +145,7 @@ class CallbackCaller:
     @contextmanager
     def _isolated(self) -> Iterator[None]:
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-        with (
-            python_generators_kept(),
-            torch.random.fork_rng(devices),
-            torch.set_grad_enabled(torch.is_grad_enabled()),
-        ):
+        with python_generators_kept(), torch.random.fork_rng(devices), torch.set_grad_enabled(torch.is_grad_enabled()):
             if self._drawn is not None:
                 random.setstate(self._drawn[0])
                 np.random.set_state(self._drawn[1])

@@ -18,21 +18,13 @@ from pipetrain.engine.failure import described
 from pipetrain.engine.losses import StepLoss
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.runner.config.settings import Settings
-from pipetrain.runner.tracking import records
+from pipetrain.runner.tracking import records, throughput
 from pipetrain.runner.tracking.callbacks import Callback, CallbackCaller, RunInfo
 from pipetrain.runner.tracking.evaluations import Evaluations
 from pipetrain.runner.tracking.host_copies import HostCopy
 from pipetrain.runner.tracking.records import Measured, MetricsFile, Record
 from pipetrain.runner.tracking.run_directory import RunDirectory
-from pipetrain.runner.tracking.throughput import (
-    MEASURED,
-    PREDICTED,
-    SIMULATOR,
-    THROUGHPUTS,
-    Throughput,
-    WallClock,
-    in_tokens,
-)
+from pipetrain.runner.tracking.throughput import Throughput, WallClock
 
 _CPU = torch.device("cpu")
 
@@ -114,8 +106,10 @@ class Recorder:
         self.evaluations = Evaluations(progress, recorded.lower_is_better)
         self.losses: list[float] = earlier.get(LOSSES, [])
         self._tokens: list[int] = earlier.get(TOKENS, [0] * len(self.losses))
-        self._throughputs = {name: Throughput(recorded.samples, earlier.get(f"run.{name}")) for name in THROUGHPUTS}
-        self._speed_name = SIMULATOR if recorded.settings.executor.simulated else MEASURED
+        self._throughputs = {
+            name: Throughput(recorded.samples, earlier.get(f"run.{name}")) for name in throughput.THROUGHPUTS
+        }
+        self._speed_name = throughput.SIMULATOR if recorded.settings.executor.simulated else throughput.MEASURED
         self._speed = self._throughputs[self._speed_name]
 
     def start(self) -> None:
@@ -146,19 +140,15 @@ class Recorder:
         self._read(all_but=1 if queues(loss.mean.device) else 0)
 
     def drain(self, predicted: Sequence[float] = ()) -> None:
-        """Ends the interval, after every stage has drained: its last step has lasted until now.
+        """Ends the interval, after every stage has drained: its last step has lasted until now. Raises as `step`.
 
-        Args:
-            predicted: of simulated stages, seconds that each step would take with every stage on its own device.
-
-        Raises:
-            DivergedError: as `step`.
+        `predicted` are seconds that each step of simulated stages would take with every stage on its own device.
         """
         self._read()
         step = len(self.losses)
         self._speed.prolong(time.perf_counter() - self._last)
         for minibatch, seconds in enumerate(predicted, start=step - len(predicted)):
-            self._throughputs[PREDICTED].add(minibatch, seconds)
+            self._throughputs[throughput.PREDICTED].add(minibatch, seconds)
         if step == self._drains_after and self._due(step):
             self._interval(step)
 
@@ -266,9 +256,11 @@ class Recorder:
             "steps": steps,
             "epochs": round(steps / self._recorded.steps_per_epoch, 4),
             **self._amounts(0, steps),
-            "train_s": sum(self._throughputs[name].train_s(0, steps) for name in (MEASURED, SIMULATOR)),
+            "train_s": sum(
+                self._throughputs[name].train_s(0, steps) for name in (throughput.MEASURED, throughput.SIMULATOR)
+            ),
             **self.clock.fields(),
-            **self._speeds(THROUGHPUTS, Throughput.of_run),
+            **self._speeds(throughput.THROUGHPUTS, Throughput.of_run),
             **self.evaluations.fields(),
         }
 
@@ -283,7 +275,9 @@ class Recorder:
         if not self._recorded.counts_tokens:
             return speeds
         for name in names:
-            speeds[in_tokens(name)] = value(Throughput(self._tokens.__getitem__, self._throughputs[name].seconds))
+            speeds[throughput.in_tokens(name)] = value(
+                Throughput(self._tokens.__getitem__, self._throughputs[name].seconds)
+            )
         return speeds
 
     def progress(self) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Weights that a run starts from: those in a file of named tensors, or in the checkpoint of another run."""
 
-import contextlib
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,103 +61,68 @@ def initial_weights(settings: ModelSettings, chain: LayerChain) -> InitialWeight
     if settings.weights is None or settings.constructor_takes_weights:
         return None
     setting = f"model.weights={settings.weights}"
-    with _naming(setting):
+    try:
         path = Path(settings.weights).expanduser()
         path = store.newest_undamaged(path) if path.is_dir() else path.resolve()
         tensors = _read(path)
         sha256 = manifest.sha256_of(path / manifest.NAME if path.is_dir() else path)
-    match = _Match(setting, tensors, chain)
-    match.check(strict=settings.strict)
-    averaged = contents.averages_of(path) if path.is_dir() else None
-    how = [] if averaged is None else [f"averaged with {averaged}"]
-    notes = [", ".join([f"{setting}: {match.loaded} are loaded", *how, *match.conversions()])]
-    if match.listed:
-        notes.append(f"model.strict=false: {match.kept} keep the values drawn from the seed; {match.listed}")
-    return InitialWeights(path, sha256, match.sources, notes)
-
-
-@contextlib.contextmanager
-def _naming(setting: str) -> Iterator[None]:
-    """Puts the setting before the message of an error, which becomes a ConfigError."""
-    try:
-        yield
+        sources, kept, listed = _matched(tensors, chain)
     except ConfigError as error:
         raise ConfigError(f"{setting}: {error}") from error
     except OSError as error:
         raise ConfigError(f"{setting}: {error.strerror or one_line(error)}") from error
+    loaded = f"{len(sources)} of the model's {len(sources) + kept} tensors"
+    if listed and settings.strict:
+        raise ConfigError(f"{setting}: {listed}; model.strict=false loads {loaded}")
+    averaged = contents.averages_of(path) if path.is_dir() else None
+    how = [] if averaged is None else [f"averaged with {averaged}"]
+    notes = [", ".join([f"{setting}: {loaded} are loaded", *how, *_conversions(sources, tensors, chain)])]
+    if listed:
+        notes.append(f"model.strict=false: {kept} keep the values drawn from the seed; {listed}")
+    return InitialWeights(path, sha256, sources, notes)
 
 
-class _Match:
-    """The tensors of a file that fit a model.
-
-    Args:
-        setting: names the file.
-        tensors: of the file.
-        chain: the model.
-
-    Attributes:
-        sources: name of a weight or buffer in the model -> its name in the file.
-        kept: number of the model's tensors that the file does not have.
+def _matched(tensors: Mapping[str, Tensor], chain: LayerChain) -> tuple[dict[str, str], int, str]:
+    """Name of a weight or buffer in the model -> in the file, the number of those without, and what does not fit.
 
     Raises:
-        ConfigError: two names of a tied weight have different values in the file.
+        ConfigError: no tensor fits, or two names of a tied weight have different values in the file.
     """
-
-    def __init__(self, setting: str, tensors: Mapping[str, Tensor], chain: LayerChain) -> None:
-        self._setting, self._tensors = setting, tensors
-        self._expected, aliases = chain.module.state_dict(), chain.aliases()
-        self.sources: dict[str, str] = {}
-        self._missing: list[str] = []
-        self._different: list[str] = []
-        for name in self._expected:
-            if name not in aliases:  # its first name stands for it
-                self._find(name, _names_of_value(name, aliases, chain.untied))
-        self._unexpected = [name for name in tensors if name not in self._expected]
-        for name, first in aliases.items():
-            if name in tensors and first in tensors and not torch.equal(tensors[name], tensors[first]):
-                raise ConfigError(
-                    f"{setting}: {first} and {name} differ in it, but are one weight of the model; model.untie=true "
-                    "separates them"
-                )
-        self.kept = len(self._missing) + len(self._different)
-
-    def _find(self, name: str, names: Sequence[str]) -> None:
-        """Looks for a tensor of the model under some names."""
-        source, target = next((each for each in names if each in self._tensors), None), self._expected[name]
+    expected, aliases = chain.module.state_dict(), chain.aliases()
+    sources, missing, different = dict[str, str](), list[str](), list[str]()
+    for name, target in expected.items():
+        if name in aliases:  # its first name stands for it
+            continue
+        source = next((each for each in _names_of_value(name, aliases, chain.untied) if each in tensors), None)
         if source is None:
-            self._missing.append(name)
-        elif not _fits(self._tensors[source], target):
-            self._different.append(f"{name} {_form(self._tensors[source])} instead of {_form(target)}")
+            missing.append(name)
+        elif not _fits(tensors[source], target):
+            different.append(f"{name} {_form(tensors[source])} instead of {_form(target)}")
         else:
-            self.sources[name] = source
-
-    @property
-    def loaded(self) -> str:
-        """How many tensors of the model the file has."""
-        return f"{len(self.sources)} of the model's {len(self.sources) + self.kept} tensors"
-
-    @property
-    def listed(self) -> str:
-        """Names of tensors that do not fit; empty if all do."""
-        faults = {"missing": self._missing, "unexpected": self._unexpected, "different": self._different}
-        return "; ".join(f"{fault}: {_some(names)}" for fault, names in faults.items() if names)
-
-    def check(self, *, strict: bool) -> None:
-        """Raises a ConfigError if no tensor fits, or if `strict` and one does not."""
-        if not self.sources and (prefix := _prefix(self._missing, self._tensors)) is not None:
+            sources[name] = source
+    for name, first in aliases.items():
+        if name in tensors and first in tensors and not torch.equal(tensors[name], tensors[first]):
             raise ConfigError(
-                f"{self._setting}: its names start with `{prefix}`, as of a wrapped model; save the model inside: "
-                f"torch.save(model.{prefix}state_dict(), FILE)"
+                f"{first} and {name} differ in it, but are one weight of the model; model.untie=true separates them"
             )
-        if not self.sources:
-            raise ConfigError(f"{self._setting}: no tensor of it fits this model: {self.listed}")
-        if self.listed and strict:
-            raise ConfigError(f"{self._setting}: {self.listed}; model.strict=false loads {self.loaded}")
+    unexpected = [name for name in tensors if name not in expected]
+    faults = {"missing": missing, "unexpected": unexpected, "different": different}
+    listed = "; ".join(f"{fault}: {_some(names)}" for fault, names in faults.items() if names)
+    if not sources and (prefix := _prefix(missing, tensors)) is not None:
+        raise ConfigError(
+            f"its names start with `{prefix}`, as of a wrapped model; save the model inside: "
+            f"torch.save(model.{prefix}state_dict(), FILE)"
+        )
+    if not sources:
+        raise ConfigError(f"no tensor of it fits this model: {listed}")
+    return sources, len(missing) + len(different), listed
 
-    def conversions(self) -> list[str]:
-        """The types that loading converts."""
-        dtypes = {(self._tensors[source].dtype, self._expected[name].dtype) for name, source in self.sources.items()}
-        return sorted(f"{_plain(one)} converted to {_plain(other)}" for one, other in dtypes if one != other)
+
+def _conversions(sources: Mapping[str, str], tensors: Mapping[str, Tensor], chain: LayerChain) -> list[str]:
+    """The types that loading converts."""
+    expected = chain.module.state_dict()
+    dtypes = {(tensors[source].dtype, expected[name].dtype) for name, source in sources.items()}
+    return sorted(f"{_plain(one)} converted to {_plain(other)}" for one, other in dtypes if one != other)
 
 
 def _prefix(missing: Sequence[str], tensors: Collection[str]) -> str | None:

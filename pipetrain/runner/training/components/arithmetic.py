@@ -41,9 +41,6 @@ def check_arithmetic(train: TrainConfig, device: str, staged: StagedModel, chang
     """A note on who skips an update under a scaled loss.
 
     `changing` is the first method whose backward may read other weights than its forward.
-
-    Raises:
-        ConfigError: schedule, method or machine lack what precision or compilation needs.
     """
     unlisted = staged.unlisted
     if train.precision == "fp16" and (staged.plan.finegrained or unlisted):

@@ -10,13 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from pipetrain.data.fetch import generator_kept
-from pipetrain.data.fingerprint import (
-    Fingerprint,
-    difference,
-    fingerprint,
-    fingerprint_like,
-    unreliable_sample,
-)
+from pipetrain.data.fingerprint import Fingerprint, difference, fingerprint, fingerprint_like, unreliable_sample
 from pipetrain.data.interface import DataSet, Split
 from pipetrain.data.loader import Loader
 from pipetrain.data.ranges import LabelRange, TokenRange, class_count
@@ -98,11 +92,7 @@ def _drawing(seed: int) -> Iterator[None]:
 
 
 def build_dataset(settings: DatasetSettings, seed: int) -> Any:
-    """The data set, the same in every process: what its target draws at random depends on the run's seed alone.
-
-    Raises:
-        ConfigError: the target does not return one.
-    """
+    """The data set, the same in every process: what its target draws at random depends on the run's seed alone."""
     target = settings.target
     with _drawing(seed):
         returned = target.build()

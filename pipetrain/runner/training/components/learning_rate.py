@@ -21,11 +21,7 @@ from pipetrain.runner.training.timetable import Timetable
 
 
 def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], float]:
-    """The learning rate of each update.
-
-    Raises:
-        ConfigError: the schedule refuses an option, or there is no rate for it to scale.
-    """
+    """The learning rate of each update."""
     base = settings.optimizer.lr
     if base is None:
         raise ConfigError("optimizer.lr=null: learning-rate schedules scale it; set a rate, such as optimizer.lr=0.01")

@@ -10,23 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from pipetrain.data.interface import DataSet
+from pipetrain.engine import losses
 from pipetrain.engine.arithmetic import ComputeOptions
 from pipetrain.engine.errors import ConfigError, RunError
 from pipetrain.engine.executors.evaluation import PartScore, metrics_of
 from pipetrain.engine.executors.feed import Targets
 from pipetrain.engine.failure import described
-from pipetrain.engine.losses import (
-    NO_METRICS,
-    Loss,
-    Metric,
-    Metrics,
-    check_hits,
-    check_mean,
-    correct_counts,
-    count_of,
-    counts_of,
-    microbatch_weight,
-)
+from pipetrain.engine.losses import NO_METRICS, Loss, Metric, Metrics
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.tensors import Tensors
 from pipetrain.runner.config.instantiate import Target
@@ -40,11 +30,7 @@ _ROUNDING = 1e-3
 
 
 def build_loss(target: Target, dataset: Any) -> Loss:
-    """The loss of the last stage; an `ignore_index` of null is the data set's `padding`, if it has any.
-
-    Raises:
-        ConfigError: the target refuses an option, or returns something else.
-    """
+    """The loss of the last stage; an `ignore_index` of null is the data set's `padding`, if it has any."""
     padding = DataSet(dataset).padding
     missing = [name for name in target.parameters(required=True) if name not in target.options]
     if missing:  # a loss function, in place of a function that returns one
@@ -174,7 +160,7 @@ def _check_gradient(loss: Loss, trial: DryRun) -> None:
     outputs = [each.clone().requires_grad_() if each.is_floating_point() else each for each in trial.outputs]
     with torch.enable_grad():
         mean = loss(*(each.clone() for each in outputs), *trial.targets)
-    check_mean(mean)
+    losses.check_mean(mean)
     if not mean.requires_grad:
         raise RunError("no gradient flows from the loss to the outputs of the model: nothing could be learned")
     mean.sum().backward()
@@ -240,13 +226,13 @@ def whole_and_halves(loss: Loss, outputs: Tensors, targets: Tensors) -> tuple[fl
     try:
         with warnings.catch_warnings(action="ignore"):
             whole, again = value(slice(None)), value(slice(None))
-            counts = [count_of(loss, tuple(each[rows] for each in targets)) for rows in parts]
+            counts = [losses.count_of(loss, tuple(each[rows] for each in targets)) for rows in parts]
             values = [value(rows) if count else 0.0 for rows, count in zip(parts, counts, strict=True)]
     except Exception:
         return None
     if not math.isfinite(whole) or whole != again or not any(counts):
         return None
-    mean = sum(microbatch_weight(counts, j) * each for j, each in enumerate(values))
+    mean = sum(losses.microbatch_weight(counts, j) * each for j, each in enumerate(values))
     agree = math.isclose(whole, mean, rel_tol=0, abs_tol=_ROUNDING * max(1e-3, *map(abs, (whole, *values))))
     return None if agree else (whole, mean)
 
@@ -255,14 +241,14 @@ def _check_sums(loss: Loss, trial: DryRun, together: PartScore) -> None:
     """Checks that the hits among several samples are the sum of those among each."""
     samples = range(len(trial.targets[0]))
     try:
-        alone = [correct_counts(loss, _row(trial.outputs, i), _row(trial.targets, i)) for i in samples]
-        counts = [counts_of(loss, _row(trial.targets, i))[1] for i in samples]
+        alone = [losses.correct_counts(loss, _row(trial.outputs, i), _row(trial.targets, i)) for i in samples]
+        counts = [losses.counts_of(loss, _row(trial.targets, i))[1] for i in samples]
     except Exception:  # a metric that takes no minibatch of one sample, which there may never be
         return
     for name, hits in together.hits.items():
         each = [float(found[name]) for found in alone]
         for value, count in zip(each, counts, strict=True):
-            check_hits(name, value, count)
+            losses.check_hits(name, value, count)
         if sum(each) != float(hits):
             raise RunError(
                 f"`metrics` of the loss: {name} is {float(hits):g} for {len(samples)} samples together, but "

@@ -27,11 +27,7 @@ def _of_zoo(name: str) -> Any:
 
 
 def build_messages(settings: Settings, takes_gradient: TakesGradient) -> Messages | None:
-    """The formats of a run's messages; None if all are plain.
-
-    Raises:
-        ConfigError: a target refuses an option, or returns something else.
-    """
+    """The formats of a run's messages; None if all are plain."""
     formats = {}
     for direction, target in settings.messages.targets.items():
         try:
@@ -56,11 +52,7 @@ def build_messages(settings: Settings, takes_gradient: TakesGradient) -> Message
 
 
 def check_messages(settings: Settings, plan: Plan, phases: Sequence[Phase]) -> list[str]:
-    """A note if there is no message that the formats are for.
-
-    Raises:
-        ConfigError: the pipeline cannot have these formats.
-    """
+    """A note if there is no message that the formats are for."""
     if (messages := build_messages(settings, {})) is None:
         return []
     if plan.finegrained:

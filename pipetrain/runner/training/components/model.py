@@ -28,11 +28,7 @@ from pipetrain.runner.training.components.data import Data
 
 
 def build_model(settings: Settings, dataset: Any) -> LayerChain:
-    """The layer chain of a run's model, whose open options the data set fills in; the seed draws its initial weights.
-
-    Raises:
-        ConfigError: the target does not return a model, or refuses an option.
-    """
+    """The chain of a run's model, whose open options the data set fills in; the seed draws its initial weights."""
     model = settings.model.target
     options = model_options(settings.model, dataset)
     torch.manual_seed(settings.seed)
@@ -56,11 +52,7 @@ def build_model(settings: Settings, dataset: Any) -> LayerChain:
 
 
 def check_model(settings: Settings, chain: LayerChain, data: Data) -> Iterator[str]:
-    """Notes of the model on its layers, and on options that follow from the data.
-
-    Raises:
-        ConfigError: no stage, checkpoint or minibatch of such a size can handle a module.
-    """
+    """Notes of the model on its layers, and on options that follow from the data."""
     check_gradients(chain)
     if chain.recorded:
         arithmetic = build_arithmetic(settings.train)

@@ -62,9 +62,6 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[Any], **
     """torch's optimizer of some parameters, in its fused form where torch has one, with `lr_scale` in its own groups.
 
     `parameters` may be torch's parameter groups; `options` take the place of those in the settings.
-
-    Raises:
-        ConfigError: the target refuses an option, or is something else.
     """
 
     def build(**more: Any) -> Any:
@@ -108,11 +105,7 @@ def _rate_made_with(settings: OptimizerSettings, optimizer: Optimizer) -> Any:
 
 
 def check_parameter_groups(optimizer: OptimizerSettings, chain: LayerChain) -> Iterator[str]:
-    """A note on each group: how many parameters it has.
-
-    Raises:
-        ConfigError: a pattern or a group has no parameters, or an option that the optimizer does not take.
-    """
+    """A note on each group: how many parameters it has."""
     parameters = trainable_weights(chain.module)
     if not optimizer.groups or not parameters:
         return

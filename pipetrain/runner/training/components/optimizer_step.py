@@ -21,22 +21,14 @@ from pipetrain.runner.training.components.stages import StagedModel
 
 
 def check_optimizer(optimizer: OptimizerSettings, staged: StagedModel, device: str) -> Iterator[str]:
-    """Notes on parameter groups, on options that differ between stages, and on what a step depends on.
-
-    Raises:
-        ConfigError: the optimizer cannot have these options, or cannot update the weights of the stages.
-    """
+    """Notes on parameter groups, on options that differ between stages, and on what a step depends on."""
     yield from check_parameter_groups(optimizer, staged.chain)
     yield from check_options_of_stages(optimizer, staged)
     yield from check_step(optimizer, staged, device)
 
 
 def check_options_of_stages(optimizer: OptimizerSettings, staged: StagedModel) -> Iterator[str]:
-    """Notes on the delays that divide the learning rates of stages, and on the momentum of stages.
-
-    Raises:
-        ConfigError: stages that share a weight would update it with different momentum.
-    """
+    """Notes on the delays that divide the learning rates of stages, and on the momentum of stages."""
     num_stages = len(staged.plan.bounds)
     if optimizer.lr_by_delay is not None:
         delays = [context.rate_delay for phase in staged.phases for context in phase.rules.contexts]
@@ -69,13 +61,7 @@ def try_step(
 
     Weights are of one kind if they have the same type, parameter group, number of dimensions and state. The step is
     made on the CPU, and on the run's device only where the optimizer refuses the CPU: it would keep memory that stages
-    need.
-
-    Args:
-        settings: of the optimizer.
-        weights: by name in the whole model.
-        states: of weights, as checkpoints have them.
-        device: of the run.
+    need. Names are those of the whole model.
 
     Raises:
         ConfigError: the optimizer has state that checkpoints cannot hold.
@@ -95,10 +81,7 @@ def try_step(
 
 
 def _step_on(
-    device: str,
-    settings: OptimizerSettings,
-    weights: Mapping[str, Tensor],
-    states: Mapping[str, Mapping[str, Tensor]],
+    device: str, settings: OptimizerSettings, weights: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:
     chosen = {name: nn.Parameter(weight.detach().to(device, copy=True)) for name, weight in weights.items()}
     build, groups = partial(build_torch_optimizer, settings), parameter_groups(settings, chosen)
@@ -111,12 +94,7 @@ def _step_on(
 
 
 def check_step(optimizer: OptimizerSettings, staged: StagedModel, device: str) -> Iterator[str]:
-    """Warnings if a step of one weight depends on other weights of its stage, or is random; a few weights are tried.
-
-    Raises:
-        ConfigError: the optimizer cannot update them, checkpoints cannot hold its state, or copies of a weight in
-            several stages or replicas would differ.
-    """
+    """Warnings if a step of one weight depends on other weights of its stage, or is random; a few weights are tried."""
     weights = trainable_weights(staged.chain.module)
     with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()

@@ -27,11 +27,7 @@ _ONE_EACH = ReplicaSettings()
 
 
 def build_partition_rule(settings: Settings) -> Any:
-    """The rule that cuts the model into stages, with `cuts`, or with a `plan_of` the whole run.
-
-    Raises:
-        ConfigError: the target refuses an option, or returns something else.
-    """
+    """The rule that cuts the model into stages, with `cuts`, or with a `plan_of` the whole run."""
     rule = settings.partition.build()
     if not any(callable(getattr(rule, name, None)) for name in ("cuts", "plan_of")):
         raise settings.partition.wrong_type_error(rule, "a partition rule")
@@ -60,11 +56,7 @@ def build_phases(
     segments: RecomputeSegments | None = None,
     replicas: ReplicaSettings = _ONE_EACH,
 ) -> list[Phase]:
-    """The phases of a run, one after the other.
-
-    Raises:
-        ConfigError: a schedule or method takes other settings, or they do not go together.
-    """
+    """The phases of a run, one after the other."""
     starts = [0, *timetable.phase_ends[:-1]]
     phases = []
     for phase, start, end in zip(settings.phases, starts, timetable.phase_ends, strict=True):
@@ -102,11 +94,7 @@ def build_pipeline_rules(
     segments: RecomputeSegments | None,
     replicas: ReplicaSettings = _ONE_EACH,
 ) -> PipelineRules:
-    """The schedule and method of a phase.
-
-    Raises:
-        ConfigError: one takes other settings, or they do not go together.
-    """
+    """The schedule and method of a phase."""
     schedule, method = build_schedule(phase), phase.method.build()
     if not isinstance(method, Method):
         raise phase.method.wrong_type_error(method, "a pipetrain.Method")
@@ -130,16 +118,7 @@ def _either(names: Sequence[str]) -> str:
 def build_recompute_segments(
     train: TrainConfig, num_stages: int, stage_of: Mapping[int, int]
 ) -> RecomputeSegments | None:
-    """Groups of stages that recompute together; None if no stage recomputes.
-
-    Args:
-        train: the settings of recomputation.
-        num_stages: D.
-        stage_of: first layer of a stage -> the stage.
-
-    Raises:
-        ConfigError: a boundary is not the first layer of a stage.
-    """
+    """Groups of stages that recompute together; None if none does. `stage_of` maps the first layer of each to it."""
     layers = train.recompute_boundaries
     if layers is None:
         return RecomputeSegments.of_single_stages(num_stages) if train.recompute else None

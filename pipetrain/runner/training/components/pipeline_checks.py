@@ -18,12 +18,7 @@ from pipetrain.runner.training.components.stages import StagedModel
 
 
 def check_pipeline(settings: Settings, staged: StagedModel, train: Loader, device: str) -> Iterator[str]:
-    """Notes on partition, methods, clipping and idle stages.
-
-    Raises:
-        ConfigError: executor, schedules, methods, optimizer and measurements do not work together, or there is nothing
-            to train.
-    """
+    """Notes on partition, methods, clipping and idle stages."""
     finegrained = staged.plan.finegrained
     yield from staged.plan.notes
     if finegrained:

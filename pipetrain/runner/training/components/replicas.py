@@ -30,11 +30,7 @@ def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -
 
 
 def check_replicas(settings: Settings, staged: StagedModel, steps_per_epoch: int, total_steps: int) -> list[str]:
-    """Notes on minibatches per update, learning rates and averages of replicated stages.
-
-    Raises:
-        ConfigError: replicas cannot train this model, or an epoch is too short for them.
-    """
+    """Notes on minibatches per update, learning rates and averages of replicated stages."""
     replicas, asked = staged.replicas, settings.replicas.counts
     if staged.plan.finegrained and max(asked or (1,)) > 1:
         raise ConfigError(

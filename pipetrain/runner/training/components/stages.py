@@ -61,11 +61,7 @@ class StagedModel:
 
 
 def check_shared_weights(staged: StagedModel, *, untie: bool) -> list[str]:
-    """Notes on weights that layers share; `untie` is the setting.
-
-    Raises:
-        ConfigError: stages under an asynchronous schedule would share memory.
-    """
+    """Notes on weights that layers share; `untie` is the setting."""
     chain = staged.chain
     if not staged.synchronous:
         check_memory(chain)
@@ -111,11 +107,7 @@ def _backward_reads_others(rules: PipelineRules) -> bool:
 
 
 def check_rereads(staged: StagedModel, inputs: Tensors, arithmetic: ComputeOptions, changing: str | None) -> list[str]:
-    """A warning of layers that save tensors derived from weights, if `changing`, a method, has backwards read others.
-
-    Raises:
-        ConfigError: as `weight_derived_layers` and `check_recomputation`.
-    """
+    """A warning of layers that save tensors of their weights, if the method `changing` reads others in backwards."""
     layers = [] if changing is None else weight_derived_layers(staged.chain, inputs, arithmetic)
     if staged.phases[0].rules.segments is not None:  # as in all phases
         check_recomputation(staged.chain, inputs)
