@@ -21,8 +21,7 @@ from pipetrain.engine.seeding import key
 from pipetrain.runner.config.schema import EvalConfig
 from pipetrain.runner.config.settings import Settings
 from pipetrain.runner.tracking.stored_settings import Override
-from pipetrain.runner.training.checkpoint import store
-from pipetrain.runner.training.checkpoint.contents import whole_state
+from pipetrain.runner.training.checkpoint import contents, store
 from pipetrain.runner.training.components.arithmetic import build_arithmetic
 from pipetrain.runner.training.components.data import evaluation_batch_size
 from pipetrain.runner.training.components.machine import device_of
@@ -42,7 +41,8 @@ def load_whole_model(settings: Settings, dataset: Any, folder: Path, *, raw: boo
     """
     store.check_vocabulary(folder, store.load_progress(folder), dataset)
     chain = build_model(settings, dataset)
-    chain.module.load_state_dict(whole_state(folder, chain, averaged=not raw))
+    contents.check_model(folder, chain)
+    chain.module.load_state_dict(contents.named_state(folder, averaged=not raw))
     with sharing_buffers(chain.module, *chain.layers):
         chain.module.to(torch.device(device_of(settings.device))).eval()
         build_arithmetic(settings.train).prepare(chain.module)
@@ -88,7 +88,6 @@ class WholeModelMetrics:
         chain: the model; only the names of its weights and buffers count.
         decoding: attribute of the data set, with `measure`, `metrics`: the names of what it measures, and perhaps
             `lower_is_better`: those of them that fall as the model improves.
-        options: of the decoding.
         seed: of the random draws of the data set.
         hooks: called with the progress; decoding ends when their gate ends the run.
         aliases: further name of a tied tensor -> the one that stages know it by.

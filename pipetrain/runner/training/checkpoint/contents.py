@@ -169,12 +169,6 @@ def named_state(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
     return state | {name: state[first] for name, first in aliases.items() if first in state}
 
 
-def whole_state(folder: Path, chain: LayerChain, *, averaged: bool = False) -> dict[str, Tensor]:
-    """A checkpoint's model for this chain; `averaged` as in `model_state`. Raises as `check_model`."""
-    check_model(folder, chain)
-    return named_state(folder, averaged=averaged)
-
-
 def check_model(folder: Path, chain: LayerChain) -> None:
     """Raises a ConfigError if a checkpoint is of another model. Of its values, only those of tied weights are read."""
     state = named_state(folder)

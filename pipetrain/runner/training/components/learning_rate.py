@@ -1,5 +1,6 @@
 """The learning rate of each step and stage, and schedulers of torch.optim.lr_scheduler as functions of the step."""
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,19 +76,28 @@ class TorchScheduler(LearningRateSchedule):
     def check(self, steps_per_epoch: int, total_steps: int) -> None:
         super().check(steps_per_epoch, total_steps)
         units = math.ceil(total_steps / self._steps_per_unit(steps_per_epoch))
-        self.at(units - 1, units)
-        if failure := self._played.failure:
-            raise ConfigError(f"{self.name}: ends before the run, which has {units} {self.unit}s: {described(failure)}")
-        for unit, rate in enumerate(self._played.rates):
+        rates, following = self._played
+        try:
+            while len(rates) < units:
+                rates.append(following())
+        except Exception as error:
+            ends = f"ends before the run, which has {units} {self.unit}s"
+            raise ConfigError(f"{self.name}: {ends}: {described(error)}") from error
+        for unit, rate in enumerate(rates):
             if not 0 <= rate < math.inf:
                 raise ConfigError(f"{self.name}: gives the rate {rate:g} in {self.unit} {unit}; must be at least 0")
 
     @override
     def at(self, position: int, total: int) -> float:
-        return self._played.rate(position) / self.lr
+        rates, following = self._played
+        with contextlib.suppress(Exception):  # of one at its end, whose last rate stays
+            while len(rates) <= position:
+                rates.append(following())
+        return rates[min(position, len(rates) - 1)] / self.lr
 
     @cached_property
-    def _played(self) -> "_Played":
+    def _played(self) -> tuple[list[float], Callable[[], float]]:
+        """The rates of the scheduler so far, and a function that returns the one of the next unit."""
         optimizer = SGD([nn.Parameter(torch.zeros(1))], lr=self.lr)
         scheduler = self.make(optimizer)
         if isinstance(scheduler, ReduceLROnPlateau):
@@ -98,28 +108,13 @@ class TorchScheduler(LearningRateSchedule):
             raise ConfigError(
                 f"{self.name}: also changes the momentum, which is not scheduled; add +lr_schedule.cycle_momentum=false"
             )
-        return _Played(optimizer, scheduler)
-
-
-class _Played:
-    """The rates of a scheduler so far; after its end, if it has one, the last rate."""
-
-    def __init__(self, optimizer: SGD, scheduler: LRScheduler) -> None:
-        self.rates = [_rate(optimizer)]
-        self.failure: Exception | None = None
-        self._optimizer, self._scheduler = optimizer, scheduler
         optimizer.step()  # torch warns where none comes before the scheduler's
 
-    def rate(self, position: int) -> float:
-        """Learning rate at a unit, counted from 0."""
-        while len(self.rates) <= position and self.failure is None:
-            try:
-                self._scheduler.step()
-            except Exception as error:
-                self.failure = error
-            else:
-                self.rates.append(_rate(self._optimizer))
-        return self.rates[min(position, len(self.rates) - 1)]
+        def following() -> float:
+            scheduler.step()
+            return _rate(optimizer)
+
+        return [_rate(optimizer)], following
 
 
 def _rate(optimizer: SGD) -> float:

@@ -37,7 +37,7 @@ def test_weight_of_another_shape_is_named_with_both(made):
     name = "0.weight"
     chain.module[0] = nn.Conv2d(1, 5, 3)
     message = f"{folder}: was saved from another model; {name} is (6, 1, 3, 3) there and (5, 1, 3, 3) here"
-    assert_refused(re.escape(message), contents.whole_state, folder, chain)
+    assert_refused(re.escape(message), contents.check_model, folder, chain)
 
 
 def test_settings_that_need_no_other_state_fit(made):

@@ -49,7 +49,7 @@ def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
     folder = store.newest_undamaged(str(tmp_path))
     assert store.load_progress(folder) == {"step": 3, **NAMES}
     assert contents.load_history(folder)["run.losses"].tolist() == [0.0, 1.0, 2.0]
-    state = contents.whole_state(folder, chain)
+    state = contents.named_state(folder)
     assert state.keys() == chain.module.state_dict().keys()
     assert all((tensor == torch.tensor(0.5).to(tensor.dtype)).all() for tensor in state.values())
     (state,) = contents.load_tensors(folder, Kind.OPTIMIZER).items()
@@ -88,7 +88,7 @@ def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain
     content = tensors(chain, steps=1)
     content["model.extra"] = content.pop("model.0.bias")
     written(tmp_path, 1, content)
-    assert_refused(r"another model; .* 0\.bias", contents.whole_state, store.newest_undamaged(str(tmp_path)), chain)
+    assert_refused(r"another model; .* 0\.bias", contents.check_model, store.newest_undamaged(str(tmp_path)), chain)
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def test_untied_checkpoint_is_refused_for_tied_model(tmp_path):
     model = {"_target_": "support.tied_model.build", "untie": True}
     simulated(job(tmp_path / "run", "pipedream", 2, model=model, train={"max_steps": 2}))
     folder = store.newest_undamaged(str(tmp_path / "run"))
-    assert_refused(r"model\.untie=true; decoder\.weight and", contents.whole_state, folder, tied_model.build(1, 4))
+    assert_refused(r"model\.untie=true; decoder\.weight and", contents.check_model, folder, tied_model.build(1, 4))
     said = export(Selection(tmp_path / "run"), tmp_path / "w.pt", "torch")
     assert said.endswith(
         "encoder.linear.weight and decoder.weight have values of their own; "
