@@ -42,13 +42,8 @@ def prepared(
 ) -> "Job":
     """The job of a run; nothing in its directory is overwritten yet.
 
-    Args:
-        composition: of its configuration.
-        run: its directory.
-        lock: gets the lock of the directory, and so ends the run.
-        objects: given in place of targets, by their sections.
-        sweep: folder of the sweep that the run belongs to, if there is one.
-        shows: True to show on the terminal that this takes a while.
+    `lock` gets the lock of the directory, and so ends the run; `objects`, by section, take the place of targets; if it
+    `shows` anything, the terminal says that this takes a while.
 
     Raises:
         ConfigError: the first setting that cannot work.
@@ -100,17 +95,9 @@ def _with_restart(settings: "Settings", run: RunDirectory) -> "Settings":
 def carried_out(
     job: "Job", composition: Composition, interruption: Interruption, way_on: Callable[[], str], *, quiet: bool = False
 ) -> dict[str, Any]:
-    """Runs the stages from this process, which starts the workers or simulates them; returns the summary.
+    """Runs the stages from this process, which starts the workers or simulates them, unless they fail; the summary.
 
-    Args:
-        job: what to run.
-        composition: of its configuration.
-        interruption: of the run.
-        way_on: returns how a user continues the run after an error of its disk.
-        quiet: True to print nothing.
-
-    Returns:
-        The summary of a run that completed, diverged or was interrupted.
+    `way_on` returns how a user continues the run after an error of its disk.
 
     Raises:
         ConfigError, DataError, RunError: the run failed, and the summary says so.

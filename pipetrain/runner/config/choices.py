@@ -29,7 +29,6 @@ class Choice:
     Attributes:
         summary: its first comment.
         remarks: further comments, such as `# paper: dataset=imagenet train.batch_size=256`, by their first word.
-        content: its settings.
         package: the installed package that provides it; None for pipetrain's own and those in another folder.
     """
 

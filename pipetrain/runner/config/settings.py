@@ -59,14 +59,7 @@ OF_EVERY_MODEL = ("weights", "strict", "untie", "output")
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """A model: its target returns a module or a chain of layers.
-
-    Attributes:
-        weights: file, run directory or checkpoint to start from; None: the initial weights are drawn.
-        strict: True if all its names and shapes must match the model's.
-        untie: True if layers that share a weight get a copy each.
-        output: the entry of the forward's result that goes to the loss; None if unset.
-    """
+    """A model: its target returns a module or a chain of layers; the other options are as in `ModelConfig`."""
 
     target: Target
     weights: str | None
@@ -104,7 +97,6 @@ class ReplicaSettings:
 
     Attributes:
         counts: of each stage; None if unset.
-        scale_lr: True if a stage's learning rate is scaled by its number of replicas relative to the first stage's.
         delay: updates after which replicas that train alone need the weights of each other; None if they average
             gradients.
     """
@@ -173,11 +165,8 @@ class Settings:
 
     Attributes:
         choices: what was chosen of each group, such as {"model": "resnet20"}.
-        partition: returns what cuts the model into stages.
-        replicas: of these stages.
         metrics: of evaluations, by name, in addition to the loss's.
         callbacks: in addition to the trackers of `log.to`.
-        messages: formats of the messages between stages.
         phases: one after the other; a run without `phases` is one phase.
         stored: the whole configuration as `config.yaml` holds it: resolved, with `phases` written out.
     """

@@ -28,7 +28,6 @@ class Activity:
 
     Attributes:
         waiting: True if it waits for another process: the worker does not hang, the other one may.
-        starting: True until the run begins.
         finished: True if this process has done its part of the run.
         signaled: True if a signal ends it.
         changes: number of activities begun or ended.
@@ -89,7 +88,6 @@ class Heartbeat:
     """A sign of life of a worker.
 
     Attributes:
-        process: number of the worker.
         pid, host: number of its process in the `process_namespace` host.
         born: when its process began, in the system's ticks; 0 if unknown.
     """

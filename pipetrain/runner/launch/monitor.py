@@ -47,13 +47,7 @@ class Monitor(ABC):
     """Reads the workers' heartbeats, and ends a worker that sends none for `launch.hang_timeout`.
 
     A heartbeat that has disappeared, cannot be read, is older than the last or of another process counts neither as
-    life nor as silence: another program writes in the store.
-
-    Args:
-        store: where the workers meet; a connection that no other thread waits on.
-        run: the run directory.
-        processes: numbers of the workers to monitor.
-        hang_timeout: seconds.
+    life nor as silence: another program writes in the store. No other thread waits on the connection to the store.
 
     Attributes:
         unreachable: True if a silent worker cannot be ended by this process.
@@ -143,12 +137,8 @@ class LauncherMonitor(Monitor):
     """Monitors the workers of a job from the process that started them, as a context manager around their lives.
 
     A worker's own watchdog reports what its main thread does. It cannot report that the whole process is stopped,
-    holds the interpreter's lock or never began, or that all workers wait for each other.
-
-    Args:
-        job: of the workers.
-        store: where they leave their heartbeats.
-        kill: kills a worker by its number, not by the PID in its heartbeat.
+    holds the interpreter's lock or never began, or that all workers wait for each other. It kills a worker by its
+    number, not by the PID in its heartbeat.
     """
 
     def __init__(self, job: Job, store: Board, kill: Callable[[int], None]) -> None:

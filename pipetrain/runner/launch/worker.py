@@ -40,10 +40,7 @@ _PRECEDENCE_SECONDS = 1.0
 def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
     """Runs all stages in this process; the summary, which is also written.
 
-    Args:
-        job: what to run.
-        show: is given every record.
-        interruption: of the run; records every signal, even one that comes too late.
+    `show` is given every record; `interruption` records every signal, even one that comes too late.
     """
     gate = AdmissionGate(alone=True)
 

@@ -69,14 +69,8 @@ def counting(text: str, total: int, *, hidden: bool = False) -> "tqdm[Never]":
 class ProgressBar:
     """Share of the epoch, loss, samples/s or tokens/s, and the time left of the run; a line per epoch.
 
-    A separate thread shows how long the run has been busy with something other than a step.
-
-    Args:
-        length: of the run.
-        starting: names the start of the run until its first step.
-        step: from which a run resumes.
-        line_seconds: seconds between lines of progress if there is no terminal; 0: only a line per epoch.
-        hidden: True if nothing is shown at all.
+    A separate thread shows how long the run has been busy with something other than a step. Until the first one, the
+    bar says what is `starting`. Without a terminal, lines are `line_seconds` apart; 0: only a line per epoch.
 
     Attributes:
         begun_at: the step from which the run was started last.

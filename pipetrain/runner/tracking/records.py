@@ -90,10 +90,7 @@ log = logging.getLogger(__name__)
 class MetricsFile:
     """Appends records; a resumed run first drops those after the checkpoint that it continues.
 
-    Args:
-        run: the run directory.
-        after_step: the step of that checkpoint, up to which records stay; 0 for a fresh run.
-        evaluated: True if the record of an evaluation at that very step stays, too.
+    `after_step` is the step of that, 0 for a fresh run; the record of an evaluation there stays if it is `evaluated`.
     """
 
     def __init__(self, run: RunDirectory, after_step: int, *, evaluated: bool = True) -> None:

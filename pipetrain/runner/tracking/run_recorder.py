@@ -34,12 +34,10 @@ class RecordedRun:
     """The run that is recorded.
 
     Attributes:
-        steps_per_epoch: minibatches of an epoch.
         samples: of the minibatch of a step, counted from 0.
         rates: the learning rates of a step, counted from 0, as fields of its record.
         counts_tokens: True if the loss is a mean over tokens.
         lower_is_better: the names of metrics, in addition to loss and perplexity, that fall as the model improves.
-        sweep: the folder of the sweep that the run belongs to; None if there is no sweep.
         callbacks: of the run, by the setting that names each.
         device: that computes the losses.
     """

@@ -132,11 +132,7 @@ def stored_settings(
 ) -> Settings:
     """The settings of a run directory, which may be untrusted, with overrides; only these can make it download.
 
-    Args:
-        run: the run directory.
-        calls: the sections whose targets will be called.
-        overrides: of the settings.
-        trust: True to call targets that are not pipetrain's own.
+    Targets of the sections in `calls` will be called; `trust` is True if they may be others than pipetrain's own.
 
     Raises:
         ConfigError: the configuration is missing or damaged, an override is wrong, or a target is not trusted.

@@ -65,11 +65,7 @@ class Throughput:
 
 
 class WallClock:
-    """The wall time of a run, its earlier parts included, and the part of it that was not spent on training.
-
-    Args:
-        earlier: the `fields` of the parts before.
-    """
+    """The wall time of a run, with the `fields` of its earlier parts, and the part that was not spent on training."""
 
     def __init__(self, earlier: Mapping[str, Any]) -> None:
         self._before: float = earlier.get("wall_s", 0.0)

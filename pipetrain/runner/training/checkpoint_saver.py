@@ -20,12 +20,7 @@ from pipetrain.runner.training.worker import Components
 
 
 class SaveClock:
-    """Asks for a checkpoint whenever so much time has passed since the last one, and a minibatch has begun.
-
-    Args:
-        minutes: that pass; None to never ask.
-        ask: called once until the clock is restarted.
-    """
+    """Asks once for a checkpoint when so many minutes have passed since the last one, and a minibatch has begun."""
 
     def __init__(self, minutes: float | None, ask: Callable[[], None]) -> None:
         self._seconds = math.inf if minutes is None else 60 * minutes

@@ -25,7 +25,6 @@ class Job:
     Attributes:
         placement: which process has which stages.
         threads: intra-op threads of each process.
-        device: cpu or cuda.
         resume: the checkpoint to continue from.
         initial_weights: what the stages start from; None if that is a checkpoint, or they are drawn.
         finished: True if nothing is left to run or to write.
@@ -36,7 +35,6 @@ class Job:
         lower_is_better: names of further metrics that fall as the model improves.
         data: fingerprint of each split, as this process read it.
         provenance: origin of the run, for the summary.
-        sweep: folder of the sweep that the run belongs to; None if there is no sweep.
         notes: lines for the user before the run starts.
     """
 

@@ -29,7 +29,6 @@ class Trainer:
     Attributes:
         recorder: in the process of the last stage; None elsewhere.
         decoder: of metrics that need the whole model; None if there are no such metrics.
-        interrupted: True if a signal ended the run.
         saved_at: the step of the newest checkpoint of this run; None if that step may have to be saved again.
     """
 

@@ -15,7 +15,6 @@ class TrainingState:
 
     Attributes:
         target: metrics at which the run ends; None for none.
-        step: number of steps trained so far.
         reached: step, epoch and time at which the run reached its target; None before.
         measured: report of every stage at the end of the last epoch.
         extra_drains: steps after which the pipeline of an asynchronous schedule drained though the settings do not ask

@@ -209,7 +209,6 @@ class Selection:
     Attributes:
         path: a run directory, or a checkpoint in one.
         step: step of the checkpoint; None: the newest.
-        best: True to select the best one.
         metric: the metric of the best one; None: the run's own `checkpoint.metric`.
         raw: True to use the weights themselves where a checkpoint has averages of them, too.
     """

@@ -25,7 +25,6 @@ class Writer:
     """A process among those that write a checkpoint together.
 
     Attributes:
-        rank: its number.
         exchange: the values of all processes by rank, given that of this one; values of JSON.
         coordinates: True if it writes the files that all processes share.
     """

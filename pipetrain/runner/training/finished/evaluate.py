@@ -40,7 +40,6 @@ class Evaluation:
 
     Attributes:
         model, dataset: names of the choices, or paths of the targets.
-        samples: number of samples of the evaluation set.
         weights: which ones were evaluated; None if the checkpoint has no averages.
         metrics: `loss`, and metrics in percent.
         others: metrics on other scales: of the whole model, such as `bleu`, and of the section `metrics`.
