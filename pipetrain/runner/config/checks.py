@@ -12,30 +12,15 @@ from pipetrain.runner.config.choices import choice_of, choices_of, choices_of_ru
 from pipetrain.runner.config.schema import TARGET
 from pipetrain.runner.config.settings import Settings
 
-_LEAST = {
-    "threads": 1,
-    "train.epochs": 1,
-    "train.batch_size": 1,
-    "train.microbatches": 1,
-    "train.max_steps": 1,
-    "train.patience": 1,
-    "eval.every_epochs": 0,
-    "checkpoint.every_epochs": 0,
-    "eval.batch_size": 1,
-    "eval.decode_every_epochs": 1,
-    "eval.beam_width": 1,
-    "checkpoint.every_steps": 1,
-    "checkpoint.keep_last": 1,
-    "checkpoint.keep_best": 1,
-    "log.every_steps": 1,
-    "log.staleness_every_steps": 1,
-    "launch.max_restarts": 0,
-    "averaging.delay": 0,
-    "averaging.rise_after": 0,
-    "topology.devices": 1,
-    "topology.cores": 1,
-    "planner.repeats": 1,
-}
+_NONE_OR_MORE = (
+    "eval.every_epochs", "checkpoint.every_epochs", "launch.max_restarts", "averaging.delay", "averaging.rise_after",
+)  # fmt: skip
+_ONE_OR_MORE = (
+    "threads", "train.epochs", "train.batch_size", "train.microbatches", "train.max_steps", "train.patience",
+    "eval.batch_size", "eval.decode_every_epochs", "eval.beam_width",
+    "checkpoint.every_steps", "checkpoint.keep_last", "checkpoint.keep_best",
+    "log.every_steps", "log.staleness_every_steps", "topology.devices", "topology.cores", "planner.repeats",
+)  # fmt: skip
 _RANGES = {
     "averaging.share": (NumberRange(1e-6, 1, most_too=True), "such as 0.05; 1 for all"),
     "averaging.strength": (NOT_NEGATIVE, "1 for the whole correction"),
@@ -93,7 +78,7 @@ def check(settings: Settings) -> None:
 
 
 def _check_numbers(settings: Settings) -> None:
-    for setting, least in _LEAST.items():
+    for setting, least in (*((each, 1) for each in _ONE_OR_MORE), *((each, 0) for each in _NONE_OR_MORE)):
         value = attrgetter(setting)(settings)
         if value is not None and value < least:
             raise ConfigError(f"{setting}={value}: must be at least {least}")
