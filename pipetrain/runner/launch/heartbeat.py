@@ -20,6 +20,8 @@ from pipetrain.runner.launch.stores import Board
 
 BEAT_SECONDS = 0.5
 """Seconds between two heartbeats of a worker."""
+_LONGEST_SECONDS = 2.0
+"""So much of a pause between two looks at a clock counts."""
 
 
 @dataclass
@@ -156,19 +158,15 @@ class SuspendAwareClock:
 
     Ctrl-Z, a batch system or a closed laptop stops all processes of a run together, and no process hangs. A process is
     not notified that it was stopped, but notices that it has not looked at the clock for long.
-
-    Args:
-        most: largest number of seconds that a pause between two looks counts.
     """
 
-    def __init__(self, most: float = 2.0) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._seen = time.monotonic()
         self._seconds = 0.0
 
     def look(self) -> float:
-        """Seconds so far; must be called more often than every `most` seconds."""
+        """Seconds so far; must be called more often than every `_LONGEST_SECONDS`."""
         now = time.monotonic()
-        self._seconds += min(now - self._seen, self._most)
+        self._seconds += min(now - self._seen, _LONGEST_SECONDS)
         self._seen = now
         return self._seconds

@@ -103,7 +103,6 @@ class SignedStore:
     """A board in a store that other users can reach; values that are not signed with the key are ignored.
 
     Args:
-        store: of torch.
         key: of the signatures; None if processes share no secret, and every value is accepted.
         name: of the part of the store, which the signatures cover.
     """

@@ -46,7 +46,6 @@ class Watchdog:
     ends the process itself.
 
     Args:
-        process, num_processes: number of this worker, and of all.
         run: the run directory; None under an outer launcher, until the workers have met.
         limits: seconds that an activity, the start and a graceful stop may take.
         publish: publishes its heartbeats for our launcher without waiting; None under an outer launcher, until the

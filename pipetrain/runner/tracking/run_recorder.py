@@ -68,11 +68,9 @@ class Recorder:
     drained. So the device is busy while the host waits.
 
     Args:
-        recorded: the run.
         progress: of a resumed run, `progress()` of its checkpoint, the `step`, and `evaluation_due`: True if the run
             has yet to be evaluated there.
         history: of a resumed run, `history()` of its checkpoint.
-        show: is called with every record.
     """
 
     def __init__(

@@ -33,7 +33,6 @@ class TraceFile:
     """The part of a run's trace that the stages of this process write, a line an event.
 
     Args:
-        run: the run directory.
         process: the number of this process, which names the file.
         step: the step from which a run resumes; later records are dropped. 0 for a new run.
         processes: number of processes that write; process 0 also trims the files of processes that no longer exist.

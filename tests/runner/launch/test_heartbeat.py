@@ -79,5 +79,5 @@ def test_local_worker_is_gone_when_its_process_has_ended(monkeypatch):
 def test_pause_between_two_looks_counts_only_so_much(monkeypatch):
     times = itertools.chain([100.0, 100.5, 100.75, 4000.0, 4000.5])
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
-    clock = SuspendAwareClock(most=2.0)
+    clock = SuspendAwareClock()
     assert [clock.look() for _ in range(4)] == [0.5, 0.75, 2.75, 3.25]
