@@ -120,7 +120,7 @@ class DistributedExecutor(ManyProcesses):
         for r, ports in self._ports.items():
             for (kind, peer), inbox in ports.incoming.items():
                 if kind is Kind.FORWARD:
-                    inbox.begin(keys[part] for part in own if self.replicas.worker(r - 1, part) == peer)
+                    inbox.begin([keys[part] for part in own if self.replicas.worker(r - 1, part) == peer])
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
         outputs, begun = self._outputs(keys, own, feed), self.hooks.gate.begun
         groups = self._ports[stage.index].replica_groups

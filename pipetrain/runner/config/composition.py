@@ -220,7 +220,7 @@ class Composition:
     def __post_init__(self) -> None:
         """Drops a preset's options of formats of messages that the words replace."""
         words: Any = OmegaConf.to_container(self.hydra.overrides.task)
-        drop_replaced(self.config, overrides_of([each for each in words if each.startswith("messages")]))
+        drop_replaced(self.config, overrides_of([each for each in words if each.lstrip("+").startswith("messages")]))
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> Self:
