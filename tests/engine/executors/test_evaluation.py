@@ -62,15 +62,6 @@ def test_evaluation_asks_for_targets_when_it_has_the_outputs():
     assert asked == ["outputs", "targets"] * 2
 
 
-def test_sequence_perplexity_is_over_all_positions():
-    parts = [((torch.randn(n, 4, 5),), (torch.randint(0, 4, (n, 5)),)) for n in (3, 1)]
-    targets = iter([Targets(target, target) for _, target in parts])
-    metrics = evaluate([output for output, _ in parts], lambda: next(targets), CrossEntropy())
-    scores, labels = (torch.cat([part[side][0] for part in parts]) for side in (0, 1))
-    assert metrics["perplexity"] == pytest.approx(nn.functional.cross_entropy(scores, labels).exp().item())
-    assert list(metrics) == ["loss", "perplexity", "top1"]
-
-
 class Counting(TokenCrossEntropy):
     """Tells which targets it counts."""
 

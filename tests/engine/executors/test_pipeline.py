@@ -3,15 +3,12 @@
 import torch
 from support import small_model
 from support.pipelines import batches, sgd
-from torch import nn
 
-from pipetrain.engine.executors.finegrained import FinegrainedExecutor
 from pipetrain.engine.executors.hooks import RunHooks
-from pipetrain.engine.executors.pipeline import build_finegrained_pipeline, build_pipeline, build_stages
-from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
+from pipetrain.engine.executors.pipeline import build_pipeline, build_stages
+from pipetrain.engine.executors.pipeline_rules import PipelineRules
 from pipetrain.engine.losses import CrossEntropy
 from pipetrain.engine.methods.pipedream import PipeDream
-from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.optim.optimizer_factory import OptimizerFactory
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
@@ -36,11 +33,6 @@ def losses(rules):
     return found
 
 
-def test_rules_alone_are_one_phase_to_the_end_of_the_run():
-    assert losses(RULES) == losses([Phase(RULES)])
-    assert len(losses(RULES)) == 3
-
-
 def test_stages_asked_for_are_those_of_the_whole_pipeline():
     every = build_stages(chain(), small_model.bounds(3), TRAINING)
     assert [stage.index for stage in every] == [0, 1, 2]
@@ -50,19 +42,3 @@ def test_stages_asked_for_are_those_of_the_whole_pipeline():
     (last,) = build_stages(chain(), small_model.bounds(3), TRAINING, [2])
     assert last.index == 2
     assert all(torch.equal(last.state()[name], tensor) for name, tensor in every[2].state().items())
-
-
-def test_optimizer_of_a_stage_has_its_parameters_alone():
-    stages = build_stages(chain(), small_model.bounds(3), TRAINING)
-    whole = sum(parameter.numel() for parameter in chain().module.parameters())
-    of_stages = [sum(p.numel() for p in stage.optimizer.parameters.values()) for stage in stages]
-    assert all(of_stages)
-    assert sum(of_stages) == whole
-
-
-def test_fine_grained_pipeline_holds_every_tensor_once():
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
-    executor = build_finegrained_pipeline(LayerChain.of_sequential(model), [(0, 1), (1, 2), (2, 3)], RULES, TRAINING)
-    assert isinstance(executor, FinegrainedExecutor)
-    held = [name for stage in executor.stages for name in stage.state()]
-    assert sorted(held) == sorted(model.state_dict())

@@ -118,10 +118,6 @@ def test_method_reading_other_versions_than_formula_is_an_error(kind, lie):
     )
 
 
-def test_method_reading_formula_versions_passes_check():
-    trained(MethodCase(Whimsical("none", None), OneFOneB()))
-
-
 class Late(OneFOneB):
     """Says that it is 1F1B, and holds as much as PipeMare's schedule."""
 

@@ -167,12 +167,3 @@ def test_class_weights_count_as_in_the_whole_minibatch(number):
     assert pipe.losses == [pytest.approx(expected.item(), rel=1e-6)]
     for name, tensor in pipe.state().items():
         torch.testing.assert_close(tensor, plain.state_dict()[name])
-
-
-def test_last_microbatch_of_ragged_minibatch_weighs_its_size():
-    torch.manual_seed(0)
-    inputs, targets = torch.randn(7, 4), torch.arange(7) % 3
-    model = nn.Linear(4, 3)
-    expected = nn.functional.cross_entropy(model(inputs), targets).item()
-    pipe = pipeline(nn.Sequential(model), [], "gpipe", 3).train(batches(inputs, targets, 7, 3))
-    assert pipe.losses == pytest.approx([expected], rel=1e-6)

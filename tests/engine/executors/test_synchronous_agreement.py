@@ -212,11 +212,6 @@ def test_asynchronous_clipping_is_per_stage(rule):
             torch.testing.assert_close(ours[r][name], value * scale, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("rule", ["gpipe", "pipeoptim"])
-def test_clipping_leaves_gradients_within_the_limit_unchanged(rule):
-    assert difference(run(rule, 3, clip_norm=1e6).state(), plain(rule, 3)[1]) == 0.0
-
-
 @pytest.mark.parametrize(
     ("rule", "recompute"),
     every(2, [*((rule, (0, 1, 2)) for rule in ("gpipe", *ASYNCHRONOUS)), ("gpipe", None), ("pipeoptim", None)]),

@@ -1,7 +1,5 @@
 """Losses of any kind."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -38,11 +36,6 @@ def test_microbatches_that_count_nothing_have_no_share():
     assert [microbatch_weight([3, 0, 1], j) for j in range(3)] == [0.75, 0, 0.25]
     assert microbatch_weight([0, 0], 0) == 0
     assert microbatch_weight([0.1, 0.3], 1) == pytest.approx(0.75)
-
-
-def test_mean_over_no_items_is_left_out_of_the_loss():
-    loss = step_loss([torch.tensor(math.nan), torch.tensor(2.0)], [0, 3])
-    assert (loss.mean.item(), loss.count) == (2.0, 3)
 
 
 def test_custom_loss_counts_samples_and_needs_no_metrics():

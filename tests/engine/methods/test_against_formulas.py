@@ -109,11 +109,6 @@ def test_delays_drawn_or_chosen_equal_the_reference(drawn, schedule, in_flight, 
     assert_close(run_pipeline(MethodCase(method, schedule), D, N), run_by_hand(formulas, D, N, tau=tau))
 
 
-def test_one_delay_is_that_of_every_stage():
-    ours = [run_pipeline(MethodCase(Delayed(each), OneFOneB(depth=1)), 3, 1) for each in ([1], [1, 1, 1])]
-    assert_close(*ours)
-
-
 # -- recomputation -----------------------------------------------------------------------------------------------------
 
 ALIKE = [name for name, formulas in reference.FORMULAS.items() if formulas.synchronous or formulas.stashes]

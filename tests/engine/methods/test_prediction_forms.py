@@ -42,17 +42,6 @@ def test_prediction_under_other_schedule_and_recomputation_equals_the_reference(
     assert difference(ours[1], theirs[1]) < 1e-9
 
 
-@pytest.mark.parametrize("kind", ["momentum", "adam"])
-def test_forms_of_prediction_differ_from_each_other(kind):
-    final = [run_pipeline(case, 4, 1, kind)[1] for case in CASES.values()]
-    assert min(difference(a, b) for i, a in enumerate(final) for b in final[:i]) > 1e-5
-
-
-def test_scheduled_prediction_with_a_constant_rate_is_the_constant_one():
-    final = [run_pipeline(CASES[form], 4, 1, rate=lambda _k: 0.05)[1] for form in ("constant", "scheduled")]
-    assert difference(*final) < 1e-12
-
-
 @pytest.mark.parametrize(
     "build",
     [lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 1 - 1e-12))],

@@ -56,17 +56,6 @@ def test_update_is_corrected_by_its_change(kind, strength):
         torch.testing.assert_close(xs[t + 1], expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam"])
-def test_corrected_weights_are_a_linear_prediction_of_plain_ones(kind):
-    """y = x + c·u takes plain steps, and x = y + c·(y - y before) is linear weight prediction by c updates."""
-    c = 1.0
-    xs, updates = trajectory(OPTIMIZERS[kind], c)
-    ys = [None] + [xs[t] + c * updates[t - 1] for t in range(1, len(xs))]
-    for t in range(1, len(updates)):
-        torch.testing.assert_close(ys[t + 1], ys[t] - updates[t], rtol=0, atol=1e-14)
-        torch.testing.assert_close(xs[t + 1], ys[t + 1] + c * (ys[t + 1] - ys[t]), rtol=0, atol=1e-13)
-
-
 def test_weight_without_a_gradient_forgets_its_last_update():
     x, other = weight(), nn.Parameter(torch.ones(2))
     optimizer = StageOptimizer(OPTIMIZERS["sgd"], {"x": x, "other": other}, rate, error_feedback=1.0)

@@ -44,10 +44,6 @@ def refuses(_self, *_place):
     raise ConfigError("partition.stages: two stages are needed")
 
 
-def test_a_right_schedule_passes():
-    check_custom_schedule(changed(), 3, 2)
-
-
 WRONG_LISTS = {
     "stage 1, operation 1: B0.0 comes before": (
         lambda _self, r, *rest: USUAL.operations(r, *rest)[:: -1 if r == 1 else 1]

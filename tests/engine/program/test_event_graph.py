@@ -14,16 +14,6 @@ def graph(*edges):
     return EventGraph(sources, targets, times.astype(float), turns, first)
 
 
-def test_period_of_one_event_is_its_repeat_time():
-    assert graph((0, 0, 2.5, 1)).period() == 2.5
-
-
-def test_period_is_that_of_the_slowest_cycle_per_turn():
-    slow_alone, round_trip = (1, 1, 4.0, 1), [(0, 1, 5.0, 0), (1, 0, 5.0, 3)]
-    assert graph((0, 0, 1.0, 1), slow_alone, *round_trip).period() == 4.0
-    assert graph((0, 0, 1.0, 1), (1, 1, 3.0, 1), *round_trip).period() == pytest.approx(10 / 3)
-
-
 def test_slowest_cycle_that_nothing_waits_for_at_first_is_found():
     """The first edge into an event is the first guess: here each waits for the event before, in one large circle."""
     count = 50

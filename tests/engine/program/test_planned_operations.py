@@ -253,8 +253,3 @@ def test_steady_state_begins_without_reads_of_drained_version(depth, D, N, M):
 @pytest.mark.parametrize("D", [1, 2, 5])
 def test_steady_state_of_two_buffers_begins_at_minibatch_1(D):
     assert PipelineRules(*METHODS["pipedream_2bw"][::-1], D, max(2, D)).steady == 1
-
-
-@pytest.mark.parametrize("schedule", [GPipe(), Sequential(), OneFOneBFlush()])
-def test_synchronous_schedules_are_steady_from_the_start(schedule):
-    assert PipelineRules(schedule, Synchronous(), 4, 3).steady == 0

@@ -39,19 +39,6 @@ def test_flushed_playback_idles_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
     assert idle_shares(played(schedule, D, N, 3)) == pytest.approx([(D - 1) / (N + D - 1)] * D)
 
 
-@pytest.mark.parametrize("D", [1, 2, 5])
-def test_sequential_playback_runs_one_stage_at_a_time(D):
-    assert idle_shares(played(Sequential(), D, 3, 2)) == pytest.approx([1 - 1 / D] * D)
-
-
-@pytest.mark.parametrize(("D", "M"), [(2, 5), (4, 10), (4, 100)])
-def test_1f1b_idles_only_while_it_fills_and_drains(D, M):
-    # 2M operations a stage, and D - 1 before the last stage starts and after it ends
-    slices = played(OneFOneB(), D, 1, M)
-    assert length(slices) == 2 * M + 2 * (D - 1)
-    assert idle_shares(slices) == pytest.approx([(D - 1) / (M + D - 1)] * D)
-
-
 @pytest.mark.parametrize(("delay", "end"), [(None, 20), (0, 20), (1, 15), (2, 14), (5, 14)])
 def test_replicas_that_train_alone_wait_for_those_further_behind_than_their_delay(delay, end):
     """The first of two replicas is slow in two rounds, then the second is."""
@@ -65,20 +52,6 @@ def test_replicas_that_train_alone_wait_for_those_further_behind_than_their_dela
     assert length(play(lists, duration, replicas=schedule.workers)) == end
 
 
-def test_slowest_stage_sets_pace_with_double_backward_time():
-    def duration(stage, operation):
-        unit = {Kind.FORWARD: 1.0, Kind.BACKWARD: 2.0, Kind.UPDATE: 0.0}[operation.kind]
-        return unit * (2 if stage == 1 else 1)
-
-    minibatches = 50
-    slices = played(OneFOneB(), 3, 1, minibatches, duration)
-    assert 6 * minibatches <= length(slices) <= 6 * minibatches + 12
-    idle = idle_shares(slices)
-    assert idle[1] < 0.05
-    assert idle[0] == pytest.approx(idle[2])
-    assert idle[0] == pytest.approx(1 - 3 * minibatches / length(slices))
-
-
 def test_operation_starts_when_its_stage_and_its_input_are_ready():
     rows = played(OneFOneB(), 3, 2, 3)
     ends = {(r, s.operation): s.end for r, row in enumerate(rows) for s in row}
@@ -89,14 +62,6 @@ def test_operation_starts_when_its_stage_and_its_input_are_ready():
             arrived = ends.get((source, s.operation), 0.0) if 0 <= source < len(rows) else 0.0
             assert s.start == max(free, arrived)
             free = s.end
-
-
-@pytest.mark.parametrize("schedule", [PipelinedBackprop(), PipeMareSchedule()])
-@pytest.mark.parametrize(("D", "M"), [(2, 10), (4, 50)])
-def test_lockstep_cycles_have_one_forward_and_one_backward(schedule, D, M):
-    # the last stage starts D - 1 forwards after the first, and never waits again: one more in flight costs nothing
-    slices = played(schedule, D, 1, M)
-    assert length(slices) == 2 * M + 2 * (D - 1)
 
 
 def test_whole_minibatch_backward_starts_after_last_forward():
@@ -160,12 +125,6 @@ def test_minibatch_times_add_up_with_fill_and_drain(schedule):
     assert sum(times) == length(rows)
 
 
-def test_steady_minibatch_of_1f1b_takes_a_forward_and_a_backward():
-    times = step_times(played(OneFOneB(), 3, 1, 8))
-    assert times[2:-1] == [2.0] * 5
-    assert times[-1] > times[-2]  # the drain of the stages before
-
-
 @pytest.mark.parametrize(
     ("schedule", "D", "N", "M", "drawing"),
     [
@@ -206,12 +165,6 @@ def test_steady_minibatch_of_1f1b_takes_a_forward_and_a_backward():
 def test_grid_of_a_small_schedule_is_the_one_drawn_by_hand(schedule, D, N, M, drawing):
     drawn = grid([schedule.operations(r, D, N, M) for r in range(D)])
     assert drawn == dedent(drawing).strip("\n")
-
-
-def test_grid_cells_line_up_when_numbers_have_different_widths():
-    lines = grid([OneFOneB().operations(r, 2, 1, 12) for r in range(2)]).splitlines()
-    starts = [line.index("F11.0") % 6 for line in lines]
-    assert len(set(starts)) == 1
 
 
 class Counted(list):

@@ -41,10 +41,6 @@ def test_recomputation_leads_backward_once_forward_has_ended():
     assert text(with_recomputation(soon, 2)) == "F0.0 R0.0 B0.0 U0 F1.0 R1.0 B1.0 U1"
 
 
-def test_minibatch_that_goes_back_whole_is_recomputed_whole():
-    assert text(with_recomputation(NF1B().operations(1, 2, 2, 1), 0)) == "F0.0 F0.1 R0 B0 U0"
-
-
 @given(
     st.sampled_from([GPipe(), OneFOneB(), NF1B(), PipeMareSchedule()]),
     st.integers(1, 4),

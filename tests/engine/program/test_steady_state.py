@@ -63,44 +63,6 @@ def test_replicas_gain_nothing_from_cores_that_they_share():
     assert steady_state(piped, SharedCores(1, [0, 0, 0])).period == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(("D", "N"), [(1, 2), (2, 1), (3, 4), (5, 2)])
-@pytest.mark.parametrize("schedule", [GPipe(), OneFOneBFlush()])
-def test_flushed_idle_share_is_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
-    found = steady(schedule, D, N)
-    assert found.idle == pytest.approx([(D - 1) / (N + D - 1)] * D)
-    assert found.period == pytest.approx(2 * (N + D - 1))
-
-
-@pytest.mark.parametrize("D", [1, 3])
-def test_idle_share_of_the_sequential_schedule_is_d_minus_1_of_d(D):
-    found = steady(Sequential(), D, 2, backward=2.0)
-    assert found.idle == pytest.approx([1 - 1 / D] * D)
-    assert found.period == pytest.approx(2 * 3 * D)
-
-
-@pytest.mark.parametrize(("schedule", "D", "N"), [(OneFOneB(), 4, 1), (OneFOneB(), 3, 2), (NF1B(), 4, 2)])
-def test_undrained_pipeline_runs_at_rate_of_slowest_stage(schedule, D, N):
-    assert steady(schedule, D, N, backward=2.0).idle == pytest.approx([0.0] * D, abs=1e-9)
-    slow = steady(schedule, D, N, forward=[1.0, 2.0] + [1.0] * (D - 2), backward=[2.0, 4.0] + [2.0] * (D - 2))
-    assert slow.period == pytest.approx(6.0 * N)
-    assert slow.idle == pytest.approx([0.5, 0.0] + [0.5] * (D - 2))
-
-
-def test_rate_counts_the_time_of_updates():
-    assert steady(OneFOneB(), 3, 2, update=0.5).period == pytest.approx(2 * 2 + 0.5)
-
-
-def test_messages_lengthen_the_fill_and_the_drain():
-    assert steady(GPipe(), 3, 2, latency=0.25).period == pytest.approx(2 * (2 + 2) + 2 * 2 * 0.25)
-
-
-def test_rate_that_alternates_between_minibatches_is_exact():
-    """Two minibatches in flight go round in F + c + F + B + c + B = 6."""
-    found = steady(OneFOneB(), 2, 1, latency=1.0)
-    assert found.period == pytest.approx(6 / 2, abs=1e-12)
-    assert found.idle == pytest.approx([1 / 3] * 2)
-
-
 @pytest.mark.parametrize(("D", "N"), [(1, 1), (2, 3), (4, 1), (4, 4)])
 @pytest.mark.parametrize("schedule", [Sequential(), GPipe(), OneFOneB(), OneFOneBFlush(), NF1B(), PipelinedBackprop()])
 def test_activations_in_flight_match_the_schedule(schedule, D, N):

@@ -28,14 +28,6 @@ def row(message, stage):
     return next(line for line in message.splitlines() if line.startswith(f"stage {stage}  "))
 
 
-def test_valid_operation_lists_pass():
-    validate(lists(*GOOD), 2, 1)
-    validate(lists(*WHOLE), 2, 1)
-    for segments in (APART, TOGETHER):
-        validate(lists(*REPEATED), 2, 1, segments)
-    validate(lists("F0.0 F0.1 R0 B0 U0", "F0.0 F0.1 R0 B0 U0"), 2, 1, APART)
-
-
 BROKEN = [
     *((GOOD[0], GOOD[1].replace(op, ""), f"stage 1: {op} is missing") for op in ("F0.1", "B0.1", "U0")),
     *((GOOD[0], GOOD[1].replace(op, f"{op} {op}"), f"{op} is in its list twice") for op in ("F0.1", "B0.1", "U0")),

@@ -3,23 +3,9 @@
 import pytest
 
 from pipetrain.engine.methods.pipedream import PipeDream
-from pipetrain.engine.program.weight_reads import StageContext, WeightRead, closed_form_context, query_method, staleness
+from pipetrain.engine.program.weight_reads import StageContext, WeightRead, closed_form_context, query_method
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.engine.schedules.operation import backward, forward
-
-
-def test_staleness_counts_updates_from_read_to_own_update():
-    assert [staleness(version, 4) for version in (4, 3, 1)] == [0, 1, 3]
-
-
-def test_weight_read_counted_from_elsewhere_keeps_its_transform():
-    class Doubled:
-        def __str__(self):
-            return "*2"
-
-    moved = WeightRead(3, Doubled()).moved(10)
-    assert str(moved) == "v13*2"
-    assert str(WeightRead(3)) == "v3"
 
 
 def test_backward_cannot_be_asked_before_its_forward():

@@ -45,8 +45,3 @@ def test_text_that_is_no_operation_is_refused_and_quoted(text):
     with pytest.raises(ValueError, match="no operation") as caught:
         Operation.parse(text)
     assert repr(text) in str(caught.value)
-
-
-def test_operations_with_equal_fields_are_equal():
-    assert forward(3, 1) == Operation.parse("F3.1")
-    assert len({forward(3, 1), Operation.parse("F3.1"), backward(3, 1)}) == 2

@@ -210,17 +210,6 @@ def test_recomputation_starts_its_lead_before_its_backward(case, data):
                 done += 1
 
 
-def test_single_stage_recomputation_is_just_before_backward():
-    assert RecomputeSegments.of_single_stages(3) == RecomputeSegments((0, 1, 2), 3)
-    for schedule in SCHEDULES:
-        for operations in checked_lists(schedule, 4, 4, 3, RecomputeSegments.of_single_stages(4)):
-            for index, op in enumerate(operations):
-                if op.kind is Kind.BACKWARD:
-                    assert operations[index - 1] == op.like(Kind.RECOMPUTATION)
-            plain = [op for op in operations if op.kind is not Kind.RECOMPUTATION]
-            assert len(operations) - len(plain) == sum(op.kind is Kind.BACKWARD for op in operations)
-
-
 # -- versions ----------------------------------------------------------------------------------------------------------
 
 

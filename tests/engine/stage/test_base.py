@@ -209,14 +209,6 @@ def test_activation_bytes_follow_the_size_of_the_microbatch():
     assert stage.report()["activation_bytes_peak"] == 4 * 4 * 6
 
 
-def test_weight_version_overwritten_before_backward_is_an_error():
-    stage = stage_of(nn.Linear(2, 2), index=1)
-    stage.forward((0, 0), (torch.ones(1, 2),), WeightRead(0), Activations.KEPT, store=False)
-    stage.update(9, unit_gradients(stage), keep=False, steady=True)
-    with pytest.raises(RuntimeError, match="overwritten"):
-        stage.backward([(0, 0)], (torch.ones(1, 2),), WeightRead(0))
-
-
 def test_rates_divided_by_delay_anneal_from_the_start_of_each_phase():
     stage = stage_of(nn.Linear(2, 2))
     context = StageContext(0, 4, 1, delay=3, entry_delay=3, rate_delay=4, anneal_steps=10)

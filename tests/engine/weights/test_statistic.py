@@ -29,12 +29,3 @@ def test_update_average_follows_its_formula():
 def test_last_change_is_that_of_the_last_update():
     assert followed(LastChange, []).average["w"].tolist() == [0.0] * 3
     assert followed(LastChange, [1.0, -2.0, 4.0]).average["w"].tolist() == [4.0] * 3
-
-
-def test_update_average_goes_on_from_its_state():
-    half = followed(averaging, [1.0, -2.0])
-    again = averaging({"w": torch.zeros(3, dtype=torch.float64)})
-    again.load_state({name: value.clone() for name, value in half.state().items()})
-    for average in (half, again):
-        average.follow({"w": torch.zeros(3)}, {"w": torch.ones(3)})
-    assert torch.equal(half.average["w"], again.average["w"])

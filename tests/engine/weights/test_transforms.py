@@ -50,16 +50,6 @@ def test_prediction_leaves_a_weight_without_gradients_alone():
     assert Predicted(1).apply(weights.newest, weights).keys() == {"w"}
 
 
-def test_prediction_uses_the_learning_rate_of_the_next_update():
-    parameters = {"w": nn.Parameter(VALUES["w"].clone())}
-    optimizer = StageOptimizer(lambda p: torch.optim.SGD(p, lr=9.0), parameters, lambda k: [0.1, 10.0, 0.01][k])
-    optimizer.keep_last_gradients(enabled=True)
-    weights = Weights(parameters, optimizer)
-    weights.update({"w": GRADIENT["w"].clone()}, keep=False)
-    expected = weights.newest.tensors["w"] - 2 * 10.0 * GRADIENT["w"]
-    torch.testing.assert_close(Predicted(2).apply(weights.newest, weights)["w"], expected)
-
-
 def test_prediction_uses_rate_and_options_of_each_parameter_group():
     of_bias = {"lr_scale": 5.0, "momentum": 0.0, "weight_decay": 0.0}
     weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.5, weight_decay=0.1), VALUES, 0.1, of_bias)

@@ -42,10 +42,6 @@ def test_default_schedule_of_every_method_is_of_its_family():
             assert get_object(target).family == get_object(schedule["_target_"]).family, choice.name
 
 
-def test_section_is_a_file_without_its_defaults():
-    assert section("method", "gpipe") == {"_target_": "pipetrain.engine.methods.synchronous.Synchronous"}
-
-
 def test_names_of_a_family_are_those_of_its_classes():
     assert names_of_family("schedule", "double-buffered") == ["1f1b_2bw"]
     assert names_of_family("method", "double-buffered") == ["pipedream_2bw"]

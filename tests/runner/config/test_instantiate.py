@@ -75,11 +75,6 @@ def test_unknown_target_option_is_refused_with_known_ones(options, message):
     assert_refused(message, lambda: Target("model", f"{__name__}.counted", options).check())
 
 
-def test_target_with_open_keywords_takes_every_option():
-    Target("model", f"{__name__}.open_to_all", {"pace": 3}).check()
-    assert Target("model", f"{__name__}.open_to_all", {"pace": 3}).build() == {"fast": False, "pace": 3}
-
-
 def test_wrongly_typed_value_is_refused_despite_open_keywords():
     with pytest.raises(ConfigError, match=r"^model\.fast=maybe: must be true or false$"):
         Target("model", f"{__name__}.open_to_all", {"pace": 3, "fast": "maybe"}).check()
@@ -105,12 +100,6 @@ def test_unimportable_target_is_refused_with_reason(path, message, tmp_path, mon
     with pytest.raises(ConfigError) as caught:
         Target("model", path, {}).build()
     assert str(caught.value) == f"model._target_={path}: {message}"
-
-
-def test_refusal_of_ours_by_a_target_is_shown_as_it_is():
-    with pytest.raises(ConfigError) as caught:
-        Target("model", f"{__name__}.refusing", {}).build()
-    assert str(caught.value) == "model.depth=0: at least 1"
 
 
 def test_metric_without_torchmetrics_says_what_to_install(monkeypatch):

@@ -83,17 +83,7 @@ def test_phase_section_may_refer_to_settings_of_the_run():
     assert found["method"]["seed"] == 5
 
 
-def test_phases_already_resolved_stay_as_they_are():
-    once = entries_of({"schedule": "gpipe", "method": "gpipe", "steps": 3}, {"method": {"name": "stale"}})
-    assert entries_of(*once) == once
-
-
 # -- endings -----------------------------------------------------------------------------------------------------------
-
-
-def test_phase_lasts_steps_or_epochs():
-    phases = phases_of({**CONFIG, "phases": entries_of({"epochs": 2}, {"steps": 7}, {})}, NAMES)
-    assert [each.length(10) for each in phases] == [20, 7, None]
 
 
 def test_method_and_a_schedule_of_a_phase_must_go_together(tmp_path):
@@ -181,10 +171,3 @@ def test_weight_change_average_is_saved_in_its_phase_only(tmp_path):
         assert named.keys() == {name for name in weights if "running" not in name and "tracked" not in name}
         assert all(value.shape == weights[name].shape for name, value in named.items())
         assert all(value.abs().sum() > 0 for value in named.values())
-
-
-@pytest.mark.slow
-def test_average_of_weight_changes_loads_into_another_partition(tmp_path):
-    simulated(job(tmp_path / "two", "pipemare", 2, **SWITCHING))
-    source = store.at_step(tmp_path / "two", 6)
-    assert simulated(job(tmp_path / "three", "pipemare", 3, resume=source, **SWITCHING))["steps"] == 12

@@ -2,19 +2,9 @@
 
 from dataclasses import fields
 
-import pytest
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.runner.config.schema import CheckpointConfig, Config, config_dir, leaves, schema
-
-
-def test_schema_takes_values_of_its_types_and_no_other_names():
-    config = OmegaConf.merge(schema(), {"train": {"epochs": 3}, "model": {"anything": [1, 2]}, "threads": None})
-    assert (config.train.epochs, config.model.anything) == (3, [1, 2])
-    for wrong in ({"train": {"epochs": "many"}}, {"train": {"epoch": 3}}, {"pace": 1}, {"trace": "maybe"}):
-        with pytest.raises(OmegaConfBaseException):
-            OmegaConf.merge(schema(), wrong)
 
 
 def test_defaults_of_the_schema_are_those_of_the_command_line():

@@ -174,12 +174,6 @@ def test_resume_around_predicting_phase_start_keeps_bits(tmp_path, step):
     assert_same(again, whole)
 
 
-def test_nonpredicting_method_checkpoints_hold_no_gradient(tmp_path):
-    simulated(job(tmp_path / "run", "gpipe", 2, optimizer=SWITCHING["optimizer"]))
-    folder = store.checkpoints(tmp_path / "run")[-1]
-    assert {kind for kind in Kind if contents.load_tensors(folder, kind)} == {Kind.MODEL, Kind.HISTORY}
-
-
 def test_statistic_of_another_package_has_the_names_of_the_weights_and_loads_into_another_partition(tmp_path):
     changes = {**POLYAK, "checkpoint": {"every_epochs": 1}}
     whole = simulated(job(tmp_path / "two", "naive_async", 2, **changes))

@@ -8,9 +8,7 @@ from support import small_model
 from support.equal_bits import replicated
 from support.methods import MethodCase
 from support.one_run import carried_out
-from support.quick_cases import every
 from support.worker_pool import distributed, job, run_jobs, simulated
-from torch import nn
 
 from pipetrain.engine.executors.distributed import DistributedExecutor
 from pipetrain.runner.tracking.run_directory import RunDirectory
@@ -44,15 +42,6 @@ def scores_and_labels(run):
         layer.eval()
     with torch.no_grad():
         return chain(x), y
-
-
-@pytest.mark.parametrize("executor", every(2, ["simulated", "distributed"]))
-def test_run_weighs_all_samples_of_ragged_evaluation_equally(tmp_path, executor):
-    run = job(tmp_path / "run", "pipedream", 2, eval={"batch_size": 7})  # of ten samples
-    final = (simulated(run) if executor == "simulated" else distributed([run])[0])["final"]
-    scores, labels = scores_and_labels(run)
-    assert final["loss"] == pytest.approx(nn.functional.cross_entropy(scores, labels).item(), rel=1e-6)
-    assert final["top1"] == pytest.approx(100 * (scores.argmax(1) == labels).float().mean().item())
 
 
 @pytest.mark.slow  # torchmetrics takes seconds to import

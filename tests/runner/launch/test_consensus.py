@@ -82,12 +82,3 @@ def reports(process, own):
     made = ReportExchange(process, 2)
     made.own = lambda: own
     return made
-
-
-def test_worker_answers_when_asked_and_silent_one_gives_none():
-    store = HashStore()
-    first, second = reports(0, [{"stage": 0}]), reports(1, [{"stage": 1}])
-    second.answer(store)
-    assert first.ask(store, seconds=0.05) == [[{"stage": 0}], None]
-    second.answer(store)
-    assert first.ask(store, seconds=5.0) == [[{"stage": 0}], [{"stage": 1}]]

@@ -1,6 +1,6 @@
 """Notes of why workers failed."""
 
-from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, failure_notes, named_failure
+from pipetrain.runner.launch.failure_note import FailureKind, FailureNote, failure_notes
 from pipetrain.runner.tracking.run_directory import RunDirectory
 
 FAILED = FailureNote(FailureKind.FAILED, "KeyError: 'hung'", "Traceback\n")
@@ -17,14 +17,6 @@ def test_notes_are_read_as_they_were_left_by_process(tmp_path):
     assert failure_notes(run)[0].line == "failed: ValueError: one two"
     run.forget_failures()
     assert list(run.logs.iterdir()) == []
-
-
-def test_failure_of_a_run_is_that_of_a_worker_to_blame(tmp_path):
-    run = RunDirectory(tmp_path)
-    FailureNote(FailureKind.LOST, "stage 1 is gone").leave(run, 0)
-    assert named_failure(run, "stage {}".format) is None
-    HUNG.leave(run, 1)
-    assert named_failure(run, "stage {}".format) == "stage 1 hung: 8 s in F3.0"
 
 
 def test_note_that_a_full_disk_has_cut_short_is_none(tmp_path):

@@ -38,11 +38,6 @@ def failing(monkeypatch, failures, before=lambda _job: None):
     ending(monkeypatch, workers)
 
 
-def test_summary_that_the_workers_wrote_is_that_of_the_run(monkeypatch, made):
-    ending(monkeypatch, lambda each: summary.write(each.run, {"status": "completed"}))
-    assert launch(made, Interruption()) == {"status": "completed"}
-
-
 def lost(run):
     FailureNote(FailureKind.LOST, "lost stage 1").leave(run, 0)
 

@@ -38,17 +38,6 @@ def named(process):
     return f"stage {process}"
 
 
-def test_silent_worker_of_other_machine_is_unreachable(peers, store, clock, run):
-    clock.seconds = 1.0
-    Heartbeat(1, HERE, "elsewhere", 1).publish(store)
-    peers[0].look()
-    assert not peers[0].unreachable
-    clock.seconds = 61.1
-    peers[0].look()
-    assert peers[0].unreachable
-    assert failure_notes(run)[1].kind is FailureKind.HUNG
-
-
 @pytest.mark.parametrize(
     ("sibling", "born", "killed"),
     [(True, 0, True), (False, 0, False), (True, -1, False), (True, None, False)],

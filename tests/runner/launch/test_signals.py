@@ -57,13 +57,6 @@ def test_signal_after_settled_run_ends_only_what_comes_next():
             interruption.begin()
 
 
-def test_first_of_two_signals_says_how_a_command_ends():
-    interruption = Interruption()
-    interruption.note(signal.SIGINT)
-    interruption.note(signal.SIGTERM)
-    assert not interruption.preempts
-
-
 def test_run_in_another_thread_leaves_signals_alone():
     before = [signal.getsignal(number) for number in ENDING]
     inside = []

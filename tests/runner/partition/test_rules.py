@@ -145,10 +145,6 @@ def test_even_stages_all_have_weights_while_there_are_enough(stages):
     assert all(any(list(layer.parameters()) for layer in LENET.layers[first:last]) for first, last in bounds)
 
 
-def test_even_split_beyond_weight_layers_makes_pooling_stages():
-    assert cuts(Even(7)) == [1, 2, 3, 4, 5, 6]
-
-
 def test_ppv_counts_weight_layers_and_passes_pooling_on():
     assert cuts(Ppv([1])) == [1]
     assert cuts(Ppv([1, 2, 3, 4])) == [1, 3, 5, 6]

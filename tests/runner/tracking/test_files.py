@@ -11,14 +11,6 @@ from pipetrain.runner.tracking import files
 from pipetrain.runner.tracking.files import new_folder, write_whole
 
 
-def test_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
-    path = tmp_path / "summary.json"
-    write_whole(path, "old")
-    write_whole(path, "new\n")
-    assert path.read_text() == "new\n"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_write_that_fails_leaves_the_old_file_alone_and_names_it(tmp_path, monkeypatch):
     path = tmp_path / "summary.json"
     write_whole(path, "old")

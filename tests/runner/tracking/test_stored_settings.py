@@ -74,10 +74,6 @@ OWN = {
 SECTIONS = ("dataset", "model", "loss", "metrics", "phases")
 
 
-def test_targets_that_the_choices_name_are_called_unasked():
-    check_targets(OWN, SECTIONS, asked=(), where="config.yaml")
-
-
 @pytest.mark.parametrize(
     ("change", "setting", "path"),
     [

@@ -117,10 +117,6 @@ def test_compiled_layers_casting_other_weights_are_refused(tmp_path, monkeypatch
     assert_refused(r"train\.compile=true: .*no-such-compiler", prepared, tmp_path, "pipedream", train={"compile": True})
 
 
-def test_job_of_a_prepared_run_trains(tmp_path):
-    assert simulated(prepared(tmp_path, train={"max_steps": 3}))["steps"] == 3
-
-
 def test_cores_are_shared_among_processes_unless_threads_are_set(tmp_path, monkeypatch):
     monkeypatch.setattr("pipetrain.runner.training.preflight.usable_cores", lambda: 9)
     assert prepared(tmp_path).threads == 4

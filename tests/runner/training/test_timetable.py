@@ -21,18 +21,6 @@ def test_phases_end_the_run_where_the_last_has_an_end_of_its_own():
     assert timetable(first, phase("pipedream")).phase_ends == [20, 50]
 
 
-def test_drain_intervals_end_with_their_phase():
-    table = Timetable(25, 10, 0, 0, None, [4, 10, 17, 25])
-    found = [(s.epoch, s.first, s.last, s.start, s.phase) for s in table.intervals(0)]
-    assert found == [(0, 0, 4, 0, 0), (0, 4, 10, 4, 1), (1, 0, 7, 10, 2), (1, 7, 10, 17, 3), (2, 0, 5, 20, 3)]
-    assert [s.start for s in table.intervals(10)] == [10, 17, 20]
-
-
-def test_last_phase_with_an_end_ends_the_run(tmp_path):
-    phases = [phase("gpipe", steps=4), phase("pipedream", steps=3)]
-    assert simulated(job(tmp_path / "run", "gpipe", 2, phases=phases))["steps"] == 7
-
-
 def test_phase_that_never_starts_is_refused(tmp_path):
     phases = [phase("gpipe", epochs=2), phase("pipedream")]
     assert_refused(r"phases\[1\] .* 12, .* 12", lambda: simulated(job(tmp_path / "run", "gpipe", 2, phases=phases)))

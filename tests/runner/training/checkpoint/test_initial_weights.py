@@ -64,22 +64,6 @@ def test_both_executors_start_from_the_file(tmp_path, stages, model):
     assert_same(*results)
 
 
-def test_start_equals_a_model_that_loads_the_file_itself(tmp_path, monkeypatch):
-    state = state_of(small_model)
-    torch.save(state, tmp_path / "w.pt")
-    loaded = simulated(started(job(tmp_path / "a", "pipeoptim", 2), found(tmp_path / "w.pt")))
-    build = small_model.build
-
-    def pretrained(channels, classes):
-        chain = build(channels, classes)
-        chain.module.load_state_dict(state)
-        return chain
-
-    monkeypatch.setattr(small_model, "build", pretrained)
-    by_hand = simulated(job(tmp_path / "b", "pipeoptim", 2))
-    assert_same(loaded, by_hand)
-
-
 def test_averages_start_from_the_file(tmp_path):
     torch.save(state_of(small_model), tmp_path / "w.pt")
     changes = {"checkpoint": {"at_start": True}, "train": {"ema": 0.9, "epochs": 1}}

@@ -64,15 +64,6 @@ def test_checkpoint_that_cannot_take_its_place_leaves_the_first(tmp_path, monkey
     assert contents.model_state(folder)["a"].tolist() == [1.0, 1.0, 1.0]
 
 
-def test_no_file_of_a_checkpoint_is_a_pickle(folder):
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "config.json",
-        "manifest.json",
-        "process-0.safetensors",
-        "progress.json",
-    ]
-
-
 def test_leftovers_of_killed_run_are_removed_or_completed(tmp_path, folder):
     half = folder.with_name("step-00000009.partial")
     half.mkdir()
