@@ -260,7 +260,9 @@ class ForwardGraph:
 
     Attributes:
         inputs: the differentiable ones.
-        input_gradients: of these inputs, after the backward; None for an input without one.
+        shapes: of all inputs.
+        input_gradients: of `inputs`, after the backward; None for an input without one.
+        input_leaves: in place of `inputs`, where autograd leaves their gradients; empty if it puts them into the list.
         outputs: with their graph.
         leaves: weights of the forward, as leaves, by name.
         version: of these weights, which updates in place make newer; None if the backward reads other weights, so
@@ -271,7 +273,9 @@ class ForwardGraph:
     """
 
     inputs: Sequence[Tensor]
+    shapes: tuple[torch.Size, ...]
     input_gradients: list[Tensor | None]
+    input_leaves: Sequence[Tensor]
     outputs: Tensors
     leaves: dict[str, Tensor]
     version: WeightVersion | None
@@ -312,15 +316,23 @@ class ForwardGraph:
         outputs, output_gradients = zip(*differentiable, strict=True)
         with self.put_aside.collecting() if self.put_aside is not None else nullcontext():
             run_backward(outputs, output_gradients, (), last=True)
+        if self.input_leaves:
+            self.input_gradients = [leaf.grad for leaf in self.input_leaves]
         others = {*self.put_aside.storages} if self.put_aside is not None else set()
         return storage_pointers([*output_gradients, *self.input_gradients]) | others
 
     def keep_for_weights(self) -> None:
         """Releases all but what W needs."""
-        self.inputs = self.outputs = ()
+        self.inputs = self.input_leaves = self.outputs = ()
         self.input_gradients = []
         if self.saved is not None and self.version is None:
             self.unbind()
+
+    @property
+    def has_gradients_like_inputs(self) -> bool:
+        """True if the backward gave each input a gradient of its own strides, as autograd would give a leaf."""
+        pairs = zip(self.inputs, self.input_gradients, strict=True)
+        return all(gradient is not None and gradient.stride() == tensor.stride() for tensor, gradient in pairs)
 
     def gradients_of_inputs(self) -> list[Tensor]:
         """Gradients for the previous stage; zeros for inputs without one."""

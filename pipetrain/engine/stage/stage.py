@@ -20,7 +20,7 @@ from pipetrain.engine.program.weight_reads import WeightRead
 from pipetrain.engine.stage.base import BaseStage, Training
 from pipetrain.engine.stage.gradients import GradientReadyHooks, LossScaler, OnGradient
 from pipetrain.engine.stage.measurements import ActivationBytes
-from pipetrain.engine.stage.module import MicrobatchId, StageModule, non_leaf_inputs
+from pipetrain.engine.stage.module import MicrobatchId, StageModule, leaf_inputs, non_leaf_inputs
 from pipetrain.engine.stage.recurrent_state import State
 from pipetrain.engine.stage.replica_weights import Exchange
 from pipetrain.engine.stage.saved_tensors import CastRecognition, ForwardGraph, SavedTensors
@@ -110,6 +110,8 @@ class Stage(BaseStage):
         self._split_layers = SplitLayers(self.module, training.arithmetic)
         self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
         self._changes_inputs: bool | None = None  # unknown before the first forward
+        self._inputs_as_leaves: set[tuple[torch.Size, ...]] = set()
+        """Shapes of inputs that autograd gets as leaves: no layer changes them, and gradients have their strides."""
         self._ready_hooks = GradientReadyHooks(self.full_names)
         self.on_gradient_ready: OnGradient | None = None
         self._averaging = training.averaging
@@ -175,7 +177,12 @@ class Stage(BaseStage):
         casts = self._casts.of_forward(weights, shapes) if rebound and self.module.arithmetic.mixed else None
         saved = SavedTensors(weights, casts, measures=measures) if rebound or measures else None
         differentiable = self._differentiable(inputs)
-        arrived, input_gradients = non_leaf_inputs(inputs, differentiable)
+        input_leaves: Sequence[Tensor] = ()
+        input_gradients: list[Tensor | None] = []
+        if shapes in self._inputs_as_leaves:
+            arrived, input_leaves = leaf_inputs(inputs, differentiable)
+        else:
+            arrived, input_gradients = non_leaf_inputs(inputs, differentiable)
         with saved.hooks() if saved else nullcontext():
             versions = [tensor._version for tensor in arrived]
             with self.module.using_weights(leaves, rebound=rebound):
@@ -193,7 +200,9 @@ class Stage(BaseStage):
             self._activation_bytes[key] = saved.activation_bytes(inputs)
         graph = ForwardGraph(
             inputs=differentiable,
+            shapes=shapes,
             input_gradients=input_gradients,
+            input_leaves=input_leaves,
             outputs=outputs,
             leaves=leaves,
             version=None if rebound else version,
@@ -344,6 +353,9 @@ class Stage(BaseStage):
         # a layer that checkpoints itself reads the module's parameters again here
         with self.module.using_weights(graph.leaves):
             foreign_storages = graph.backward(gradients)
+        may_be_leaves = not self._changes_inputs and not self.module.arithmetic.compiled
+        if may_be_leaves and not graph.input_leaves and graph.inputs and graph.has_gradients_like_inputs:
+            self._inputs_as_leaves.add(graph.shapes)
         self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
         return graph.gradients_of_inputs()
 

@@ -161,6 +161,32 @@ def test_memory_layout_changes_no_prediction_or_gradient(layout):
 # -- operations in place ---------------------------------------------------------------------------------------------
 
 
+INPUT_LAYERS = {
+    "plain": (lambda linear, x: linear(x), True),
+    "transposed": (lambda linear, x: linear(x.mT.contiguous()), False),  # whose gradient has other strides
+    "relay": (lambda linear, x: linear(x) + x, True),
+    "in place": (lambda linear, x: linear(x.mul_(2)), False),
+    "unused": (lambda linear, x: linear(torch.ones(3, 3)) + x.detach(), False),
+}
+
+
+@pytest.mark.parametrize("name", INPUT_LAYERS)
+def test_gradients_of_inputs_are_the_same_bits_and_strides_in_every_minibatch(name):
+    torch.manual_seed(0)
+    (layer, as_leaf), linear = INPUT_LAYERS[name], nn.Linear(3, 3)
+    stage = stage_of(Function(layer, linear), index=1)
+    for _ in range(3):
+        x, g = torch.randn(3, 3), torch.randn(3, 3)
+        plain = x.clone().requires_grad_()
+        (wanted,) = torch.autograd.grad(layer(linear, plain * 1), plain, g, allow_unused=True)
+        wanted = torch.zeros(3, 3) if wanted is None else wanted
+        _, (gradient,) = step(stage, (x,), (g,))
+        assert torch.equal(gradient, wanted)
+        assert gradient.stride() == wanted.stride()
+        stage.gradients.take()
+    assert bool(stage._inputs_as_leaves) == as_leaf
+
+
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
 def test_first_layer_may_work_in_place_on_the_input(activations):
     def layer(linear, x):
