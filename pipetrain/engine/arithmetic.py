@@ -45,11 +45,6 @@ class ComputeOptions:
         """The lowest type in which operations compute."""
         return _DTYPES.get(self.precision, torch.float32)
 
-    @property
-    def scales_loss(self) -> bool:
-        """True if the loss is scaled up because gradients may be too small for the precision."""
-        return self.precision == "fp16"
-
     def computing(self, device: torch.device) -> AbstractContextManager[Any]:
         """The context in which layers compute."""
         if not self.mixed:

@@ -26,11 +26,9 @@ class Event(Protocol):
 
     def synchronize(self) -> None:
         """Blocks the host until the device has reached it."""
-        ...
 
     def query(self) -> bool:
         """True if the device has reached it."""
-        ...
 
 
 class _Reached:

@@ -21,7 +21,7 @@ from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages.transport import NEVER, agreed_transport, set_environment
 from pipetrain.engine.executors.pipeline import Messages, build_pipeline, build_stages, connect_stages
 from pipetrain.engine.executors.pipeline_rules import PipelineRules
-from pipetrain.engine.losses import Loss, StepLoss
+from pipetrain.engine.losses import Loss
 from pipetrain.engine.methods import Method
 from pipetrain.engine.models.chain import LayerChain
 from pipetrain.engine.models.cuts import balanced_cuts
@@ -105,7 +105,7 @@ class Pipeline:
                 f"averaging: of weights that come {averaging.delay} updates late, and the schedule's replicas have "
                 f"delay={rules.replicas.delay}; RoundRobin(..., Replicas(..., delay={averaging.delay})) works"
             )
-        usual = _usual_rate(optimizer)
+        usual = float(common_rate(optimizer([nn.Parameter(torch.zeros(1, 1))])))
         self._losses: list[Tensor] = []
         self._device = _device(device)
         self._epochs = self.steps = 0
@@ -120,7 +120,7 @@ class Pipeline:
             arithmetic=arithmetic,
             averaging=averaging,
         )
-        hooks = RunHooks(on_step=self._note)
+        hooks = RunHooks(on_step=lambda _minibatch, loss: self._losses.append(loss.mean))
         self._executor: Executor
         if not outer_launcher.is_present():
             self._executor = build_pipeline(chain, bounds, rules, training, hooks, messages)
@@ -129,9 +129,6 @@ class Pipeline:
         placement = rules.placement
         own = build_stages(chain, bounds, training, placement.stages_of[rank], placement.replica_of(rank))
         self._executor = connect_stages(own, rules, hooks, clip_norm, agreed_transport(self._device), messages)
-
-    def _note(self, _minibatch: int, loss: StepLoss) -> None:
-        self._losses.append(loss.mean)
 
     @property
     def stages(self) -> Sequence[BaseStage]:
@@ -235,8 +232,3 @@ def _joined(device: torch.device, rules: PipelineRules) -> int:
         set_environment(device.type)
         dist.init_process_group("gloo", timeout=NEVER)
     return dist.get_rank()
-
-
-def _usual_rate(optimizer: BuildOptimizer) -> float:
-    """The learning rate with which a factory makes optimizers."""
-    return float(common_rate(optimizer([nn.Parameter(torch.zeros(1, 1))])))

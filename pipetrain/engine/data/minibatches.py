@@ -84,11 +84,7 @@ class OnePass:
         return self
 
     def samples(
-        self,
-        epoch: int,
-        first: int = 0,
-        last: int | None = None,
-        every: int = 1,
+        self, epoch: int, first: int = 0, last: int | None = None, every: int = 1
     ) -> Iterator[tuple[Tensors, Tensors]]:
         """Inputs and targets of the minibatches in this range.
 

@@ -18,7 +18,6 @@ from pipetrain.engine.executors.evaluation import evaluate
 from pipetrain.engine.executors.feed import Feed, Uploads
 from pipetrain.engine.executors.hooks import RunHooks
 from pipetrain.engine.executors.messages import control
-from pipetrain.engine.executors.messages.control import collect_tensors
 from pipetrain.engine.executors.messages.transport import Transport
 from pipetrain.engine.executors.pipeline_rules import Phase, PipelineRules
 from pipetrain.engine.losses import NO_METRICS, Loss, Metrics
@@ -210,7 +209,7 @@ class ManyProcesses(Executor):
 
     @override
     def whole_state(self) -> dict[str, Tensor] | None:
-        return collect_tensors(self.own_state(), self.last_rank, self.hooks.waiting)
+        return control.collect_tensors(self.own_state(), self.last_rank, self.hooks.waiting)
 
     @override
     def exchange(self, value: Any, *, background: bool = False) -> list[Any]:

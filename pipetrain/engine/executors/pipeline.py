@@ -35,7 +35,6 @@ class Messages(Protocol):
 
     def ends_of(self, stage: Stage, *, before: bool, behind: bool) -> MessageEnds:
         """The ends of a stage with a link to the stage before, to the one behind, or both."""
-        ...
 
 
 def build_pipeline(

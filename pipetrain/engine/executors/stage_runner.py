@@ -43,18 +43,15 @@ class Ports(Protocol):
 
     def receive(self, kind: Kind, microbatch: BackwardId) -> Tensors:
         """Dense tensors of a message; waits for it."""
-        ...
 
     def send(self, kind: Kind, microbatch: BackwardId, tensors: Tensors) -> None:
         """Sends a message to the neighbor whose operation takes it; does not wait."""
-        ...
 
     def norms(self, this: Round, norm: Tensor) -> list[Tensor] | None:
         """Squared gradient norms of all stages in order, given this stage's.
 
         In one process None while another stage has yet to give its own; between processes, waits for them.
         """
-        ...
 
 
 @dataclass

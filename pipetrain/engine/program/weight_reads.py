@@ -33,7 +33,6 @@ class WeightTransform(Protocol):
             version: a `pipetrain.engine.weights.versions.WeightVersion`.
             weights: the stage's `pipetrain.engine.weights.versions.Weights`.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +135,12 @@ class ReadPolicy(Protocol):
 
     def forward(self, at: ReadContext) -> WeightRead:
         """The weights that F reads."""
-        ...
 
     def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The weights that R reads, given what its F read."""
-        ...
 
     def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The weights that B reads, given what its F read."""
-        ...
 
 
 def query_method(policy: ReadPolicy, at: ReadContext, forward: WeightRead | None) -> WeightRead:

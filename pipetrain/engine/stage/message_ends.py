@@ -23,23 +23,18 @@ class MessageEnds(Protocol):
 
     def encode(self, kind: Kind, message: BackwardId, tensors: Tensors) -> Tensors:
         """What to send for a message; the tensors themselves if its link has no format."""
-        ...
 
     def decode(self, kind: Kind, message: BackwardId, tensors: Tensors) -> Tensors:
         """The tensors of a message that has arrived."""
-        ...
 
     def of_evaluation(self, tensors: Tensors, *, sends: bool) -> Tensors:
         """What to send for activations of an evaluation, or what has arrived; no state changes."""
-        ...
 
     def report(self) -> Mapping[str, Any]:
         """Measurements of messages, by name; may wait for the device."""
-        ...
 
     def state(self) -> Mapping[str, Mapping[str, Tensor]]:
         """Name of an end, for every end -> name -> tensor of its state at a drain."""
-        ...
 
     def load_state(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restores the ends whose state was saved; the others keep none."""

@@ -19,7 +19,6 @@ class Gathered(Protocol):
 
         In one process None while another replica has yet to give its own; between processes, waits for it.
         """
-        ...
 
 
 class Exchange(Protocol):
@@ -27,7 +26,6 @@ class Exchange(Protocol):
 
     def begin(self, own: Tensor) -> Gathered:
         """Gives the next tensor of this replica, in one dimension, which may not change any more; does not wait."""
-        ...
 
 
 class Averaging(Protocol):
@@ -36,11 +34,9 @@ class Averaging(Protocol):
     @property
     def delay(self) -> int:
         """Number of updates after which an average has to be there."""
-        ...
 
     def of_stage(self, stage: Stage, exchange: Exchange) -> ReplicaWeights:
         """The part of one replica of a stage, which passes tensors to the others through `exchange`."""
-        ...
 
 
 class ReplicaWeights(Protocol):
@@ -48,25 +44,21 @@ class ReplicaWeights(Protocol):
 
     def updated(self) -> None:
         """Gives what is to be averaged after an update; does not wait."""
-        ...
 
     def bring_in(self) -> bool:
         """Brings the averages that are due into the newest weights, before anything reads these.
 
         In one process False while another replica has yet to give its part; between processes, waits for it.
         """
-        ...
 
     def mean(self) -> Iterator[None]:
         """Sets the stage's averages, which evaluations read, and its buffers to the mean over the replicas at a drain.
 
         Yields where other replicas in this process have to come to the same point first.
         """
-        ...
 
     def state(self) -> Mapping[str, Mapping[str, Tensor]]:
         """Local name of a weight -> name -> tensor of its state at a drain."""
-        ...
 
     def load_state(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restores the output of `state`.
@@ -74,8 +66,6 @@ class ReplicaWeights(Protocol):
         Raises:
             ConfigError: it is of a rule that does not go on as this one.
         """
-        ...
 
     def report(self) -> Mapping[str, Any]:
         """Measurements by name; may wait for the device."""
-        ...

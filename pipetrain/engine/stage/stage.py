@@ -34,11 +34,7 @@ _UNMEASURED = ActivationBytes()
 
 @dataclass(frozen=True)
 class WeightedTargets:
-    """The targets of a microbatch, and the weight of its loss in the minibatch's.
-
-    Attributes:
-        loss_weight: n_j / n.
-    """
+    """The targets of a microbatch, and n_j / n, the weight of its loss in the minibatch's."""
 
     tensors: Tensors
     loss_weight: float
@@ -98,7 +94,7 @@ class Stage(BaseStage):
         }  # by identity, so before a device replaces buffers
         self.module = StageModule(layers, first, training.seed, training.arithmetic, training.device, ends=ends)
         self.carried = self.module.carried
-        self.scaler = LossScaler() if training.arithmetic.scales_loss else None
+        self.scaler = LossScaler() if training.arithmetic.precision == "fp16" else None  # whose gradients underflow
         super().__init__(index, dict(self.module.named_parameters()), training)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
         self._between_b_and_w: dict[MicrobatchId, ForwardGraph] = {}
@@ -176,7 +172,7 @@ class Stage(BaseStage):
         measures = key not in self._activation_bytes and activations is not Activations.DROPPED
         casts = self._casts.of_forward(weights, shapes) if rebound and self.module.arithmetic.mixed else None
         saved = SavedTensors(weights, casts, measures=measures) if rebound or measures else None
-        differentiable = self._differentiable(inputs)
+        differentiable = [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
         input_leaves: Sequence[Tensor] = ()
         input_gradients: list[Tensor | None] = []
         if shapes in self._inputs_as_leaves:
@@ -255,9 +251,6 @@ class Stage(BaseStage):
             self.module.set_default_weights(None)
         super().update(minibatch, gradients, keep=keep, steady=steady)
 
-    def _differentiable(self, inputs: Tensors) -> list[Tensor]:
-        return [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
-
     def _hold(self, more: int) -> None:
         """Counts `more` bytes of activations in flight."""
         self._bytes_in_flight += more
@@ -271,12 +264,7 @@ class Stage(BaseStage):
 
     # -- backward ------------------------------------------------------------------------------------------------
 
-    def backward(
-        self,
-        microbatches: Sequence[MicrobatchId],
-        gradients: Tensors | None,
-        read: WeightRead,
-    ) -> Tensors:
+    def backward(self, microbatches: Sequence[MicrobatchId], gradients: Tensors | None, read: WeightRead) -> Tensors:
         """B: the gradients of the stage's floating-point inputs, zeros for None; adds to the minibatch's gradient.
 
         Where backwards split, it leaves what it can of the minibatch's gradient to W.

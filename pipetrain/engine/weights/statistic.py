@@ -24,15 +24,12 @@ class WeightStatistic(Protocol):
 
     def follow(self, before: "Mapping[str, Tensor]", after: "Mapping[str, Tensor]") -> None:
         """Takes in one update, given the weights before and after it by name, which are only to be read."""
-        ...
 
     def state(self) -> "dict[str, Tensor]":
         """Weight name -> tensor of any shape: the state that a resumed run needs."""
-        ...
 
     def load_state(self, state: "Mapping[str, Tensor]") -> None:
         """Restores the output of `state`, which may be on another device."""
-        ...
 
 
 class UpdateAverage(WeightStatistic):

@@ -221,7 +221,6 @@ class CountingLink:
     """Counts the bytes of what it is given, apart from headers."""
 
     groups = SimpleNamespace(headers=None)
-    tells_ends = False
 
     def __init__(self):
         self.bytes = 0

@@ -113,29 +113,17 @@ def gather_tensors(
     # One tensor at a time: joined in one message, the tensors of a process would take their memory twice at either end,
     # and on the host of a GPU. dist.gather would also need equal sizes, and memory for all processes at once.
     if dist.get_rank(group) != destination:
-        for tensor in own:
-            with waiting("the last stage to take the weights"):
-                _send(tensor, group, destination)
+        for tensor in filter(Tensor.numel, own):
+            with waiting("the last stage to take the weights"), lost_stage_on_error():
+                dist.send(bytes_of(tensor).cpu(), group=group, group_dst=destination)
         return []
     rows = []
     for source, specs in enumerate(announced):
         row = own
         if source != destination:
             row = tuple(torch.empty_strided(shape, stride, dtype=getattr(torch, name)) for shape, stride, name in specs)
-            for tensor in row:
-                with waiting("the weights of another stage"):
-                    _receive(tensor, group, source)
+            for tensor in filter(Tensor.numel, row):
+                with waiting("the weights of another stage"), lost_stage_on_error():
+                    dist.recv(bytes_of(tensor), group=group, group_src=source)
         rows.append(row)
     return rows
-
-
-def _send(tensor: Tensor, group: dist.ProcessGroup | None, destination: int) -> None:
-    if tensor.numel():
-        with lost_stage_on_error():
-            dist.send(bytes_of(tensor).cpu(), group=group, group_dst=destination)
-
-
-def _receive(tensor: Tensor, group: dist.ProcessGroup | None, source: int) -> None:
-    if tensor.numel():
-        with lost_stage_on_error():
-            dist.recv(bytes_of(tensor), group=group, group_src=source)

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from functools import partial
 from itertools import product
 
@@ -40,17 +40,10 @@ class LocalMessages:
     def __init__(self) -> None:
         self._messages: deque[Tensors] = deque()
 
-    def begin(self, _keys: Iterable[Key]) -> None:
-        """Does nothing: the order of the process says what comes, as it does for the next three."""
+    def begin(self, *_: object) -> None:
+        """Does nothing, nor do the next three: the order of the process says what comes, and nothing is under way."""
 
-    def settle(self, _keep: int) -> None:
-        """Does nothing."""
-
-    def fill(self) -> None:
-        """Does nothing."""
-
-    def discard(self) -> None:
-        """Does nothing."""
+    settle = fill = discard = begin
 
     def send(self, _key: Key, tensors: Tensors, _kept: Set[int] = frozenset()) -> None:
         """Puts in copies, as the next stage may work in place."""
@@ -81,11 +74,11 @@ class Connections:
         self._groups = groups_of_neighbors(self.replicas, self.links, self.placement)
         self.tied = TiedMessages(stages, partial(process_of, self.placement), self.links)
         self._local: dict[tuple[Pair, Kind], LocalMessages] = {}
+        self._count = len(stages)
         self._own: dict[int, Tensor] = {}
-        """Stage of this process -> its norm for an update."""
-        self._all_norms: list[Tensor] = []
-        self._count = self._left = len(stages)
-        """Number of stages of this process, and number of those that still have to take the norms."""
+        """Stage of this process -> its norm for an update, until all have given theirs."""
+        self._all_norms: dict[int, list[Tensor]] = {}
+        """Stage of this process -> the norms of all stages, until it takes them."""
 
     def link(self, pair: Pair, worker: int, kind: Kind) -> Link | None:
         """The link of a worker of the pair for messages of a kind; None if the other one is in this process, too."""
@@ -98,25 +91,20 @@ class Connections:
 
     def norms(self, stage: int, norm: Tensor) -> list[Tensor] | None:
         """Squared gradient norms of all stages in order; None until all stages of this process have given theirs."""
-        if stage not in self._own:
+        if stage not in self._own and stage not in self._all_norms:
             self.links.catch_up()  # what the device waits for is another process's to send
             with self.links.waiting("its device"):
                 self._own[stage] = norm.cpu().double()  # of one type in all stages, whatever their gradients have
-        if len(self._own) < self._count:
-            return None
-        if not self._all_norms:
+        if len(self._own) == self._count:
             own = torch.stack([self._own[r] for r in sorted(self._own)])
             gathered = [torch.empty_like(own) for _ in self.placement.stages_of]
             with self.links.waiting("the gradient norms of all stages"), control.lost_stage_on_error():
                 dist.all_gather(gathered, own)
             in_order = self.placement.in_order([each.unbind() for each in gathered])
             places = self.replicas.places
-            self._all_norms = [norm for norm, (_, replica) in zip(in_order, places, strict=True) if replica == 0]
-        norms = self._all_norms
-        self._left -= 1
-        if not self._left:
-            self._left, self._own, self._all_norms = self._count, {}, []
-        return norms
+            norms = [norm for norm, (_, replica) in zip(in_order, places, strict=True) if replica == 0]
+            self._all_norms, self._own = dict.fromkeys(self._own, norms), {}
+        return self._all_norms.pop(stage, None)
 
 
 class Neighbors(Ports):

@@ -132,9 +132,8 @@ class Outgoing:
 
     def settle(self, keep: int) -> None:
         """Frees the buffers that are known to have arrived; waits for all messages but the newest `keep`."""
-        if self._link.tells_ends:
-            for message in self._pending:
-                message[:] = [sent for sent in message if not self._link.has_ended(sent.end)]
+        for message in self._pending:
+            message[:] = [sent for sent in message if not self._link.has_ended(sent.end)]
         while len(self._pending) > keep:
             if message := self._pending.popleft():
                 self._link.wait((sent.end for sent in message), f"{self._what} to be taken")
@@ -167,8 +166,7 @@ class Incoming:
     def begin(self, keys: Iterable[Key]) -> None:
         """Sets the messages that come next, in order."""
         assert not self._expected, "messages of the last interval are still expected"
-        self._coming = iter(keys)
-        self._prepare()
+        self.expect(keys)
 
     def discard(self) -> None:
         """Waits for what the peer has sent in place of messages that are prepared for (`Outgoing.fill`)."""

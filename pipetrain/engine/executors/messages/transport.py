@@ -147,11 +147,6 @@ class DeviceIdentity:
         """Names of its GPU; processes that have one in common compute on the same GPU."""
         return [(self.uuid,), *([(self.machine, self.bus)] if self.bus else [])]
 
-    @property
-    def is_instance(self) -> bool:
-        """True for a part of a GPU (MIG); NCCL does not connect instances."""
-        return " MIG " in f"{self.name} "
-
 
 def transport_between(device: torch.device, identities: Sequence[DeviceIdentity]) -> Transport:
     """Transport of this process, on `device`, between processes on devices with these identities."""
@@ -202,7 +197,7 @@ def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
         return _GLOO, "processes compute on the CPU"
     if not (dist.is_available() and dist.is_nccl_available()):
         return _GLOO, "this build of torch has no NCCL"
-    if instances := [each.name for each in identities if each.is_instance]:
+    if instances := [each.name for each in identities if " MIG " in f"{each.name} "]:
         return _GLOO, f"{instances[0]} is an instance of a GPU (MIG), which NCCL does not connect"
     return _backend_of_gpus(identities)
 

@@ -56,18 +56,15 @@ class Averaging(Protocol):
 
     def put(self, name: str, gradient: Tensor) -> None:
         """Takes a gradient of the round that ends next, as soon as it is complete; it may not change any more."""
-        ...
 
     def offer(self, this: Round, replica: int, part: RoundGradients) -> None:
         """Takes a replica's part, also if it has no minibatch in the round; does not wait."""
-        ...
 
     def take(self, this: Round) -> RoundGradients | None:
         """Averages in new memory for each replica, which takes them once.
 
         In one process None while another replica has yet to offer its part; between processes, waits for it.
         """
-        ...
 
 
 def mean_in_first(parts: Sequence[Tensor]) -> Tensor:

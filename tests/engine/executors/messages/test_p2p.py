@@ -234,7 +234,6 @@ class Polled:
     """A link whose sends end when told to."""
 
     groups = LinkGroups(None, None)
-    tells_ends = True
 
     def __init__(self):
         self.sent, self.ended, self.waits = [], 0, 0
