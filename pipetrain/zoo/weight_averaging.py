@@ -150,7 +150,7 @@ class _Late:
         """Means over the replicas; None while one has yet to give its elements in this process."""
         if not self.known:
             for names, gathered in self.gathered:
-                if (rows := gathered.take()) is None:
+                if (rows := gathered()) is None:
                     self.known = {}
                     return None
                 mean = _mean(rows)
@@ -310,7 +310,7 @@ def _mean(rows: Sequence[Tensor]) -> Tensor:
 
 
 def _mean_of_all(gathered: Gathered) -> Tensor:
-    rows = gathered.take()
+    rows = gathered()
     assert rows is not None, "all replicas have given it"
     return _mean(rows)
 

@@ -183,7 +183,8 @@ class DistributedExecutor(ManyProcesses):
                 except BrokenOffError as error:
                     refused = part, error
                 continue
-            outputs = by_index[r].evaluate(self._evaluation_input(r, part, feed))
+            inbox = None if r == 0 else self._ports[r].incoming[Kind.FORWARD, self.replicas.worker(r - 1, part)]
+            outputs = by_index[r].evaluate(feed.inputs() if inbox is None else inbox.take())
             if r < self.num_stages - 1:
                 outbox = self._ports[r].outgoing[Kind.FORWARD, self.replicas.worker(r + 1, part)]
                 outbox.send(keys[part], outputs)
@@ -193,8 +194,3 @@ class DistributedExecutor(ManyProcesses):
         if refused is not None:
             raise refused[1]
         deque(parts, maxlen=0)
-
-    def _evaluation_input(self, r: int, part: int, feed: Feed) -> Tensors:
-        if r == 0:
-            return feed.inputs()
-        return self._ports[r].incoming[Kind.FORWARD, self.replicas.worker(r - 1, part)].take()

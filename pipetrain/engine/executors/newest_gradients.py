@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,8 +13,10 @@ from pipetrain.engine.executors.feed import Feed, Uploads
 from pipetrain.engine.losses import count_of, microbatch_loss, microbatch_weight
 from pipetrain.engine.program.drain_interval import DrainInterval
 from pipetrain.engine.stage.stage import Stage
+from pipetrain.engine.stage.staleness import StalenessMeter
 
 
+@dataclass
 class NewestGradients:
     """Compares the gradient that the updates of a measured minibatch apply with its gradient at the newest weights.
 
@@ -21,28 +24,22 @@ class NewestGradients:
     the minibatch is read again, and passes all stages, forward and backward, with these weights. Its random draws are
     the run's, and buffers such as running means stay as they are.
 
-    Args:
+    Attributes:
         stages: of the whole model; none has replicas, a tied weight or carried state.
-        loader: of the training data.
+        loader: of the training data, without workers.
         uploads: that copy minibatches to the device.
         interval: the minibatches that come now.
-        num_microbatches: N.
     """
 
-    def __init__(
-        self,
-        stages: Sequence[Stage],
-        loader: Minibatches,
-        uploads: Uploads,
-        interval: DrainInterval,
-        num_microbatches: int,
-    ) -> None:
-        self._stages = stages
-        self._meters = [stage.staleness for stage in stages if stage.staleness and stage.staleness.with_gradients]
-        self._loader = loader.without_workers()
-        self._uploads = uploads
-        self._interval = interval
-        self._num_microbatches = num_microbatches
+    stages: Sequence[Stage]
+    loader: Minibatches
+    uploads: Uploads
+    interval: DrainInterval
+    num_microbatches: int
+
+    @cached_property
+    def _meters(self) -> list[StalenessMeter]:
+        return [stage.staleness for stage in self.stages if stage.staleness and stage.staleness.with_gradients]
 
     def compare(self) -> None:
         """Adds the cosines of the minibatches whose gradients all stages have applied; none if stages keep none."""
@@ -54,10 +51,10 @@ class NewestGradients:
     def _gradients(self, minibatch: int, weights: Sequence[Mapping[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
         """Gradient of every stage at these trainable weights."""
         every = [
-            stage.leaves({**stage.weights.newest.tensors, **w}) for stage, w in zip(self._stages, weights, strict=True)
+            stage.leaves({**stage.weights.newest.tensors, **w}) for stage, w in zip(self.stages, weights, strict=True)
         ]
         with ExitStack() as contexts:
-            for stage, leaves in zip(self._stages, every, strict=True):
+            for stage, leaves in zip(self.stages, every, strict=True):
                 contexts.enter_context(stage.module.scratch_buffers())
                 contexts.enter_context(stage.module.using_weights(leaves))
             self._backward(minibatch)
@@ -65,15 +62,15 @@ class NewestGradients:
 
     def _backward(self, minibatch: int) -> None:
         """Passes all microbatches through all stages, forward and backward."""
-        place, last = self._interval.first + minibatch - self._interval.start, self._stages[-1]
+        place, last = self.interval.first + minibatch - self.interval.start, self.stages[-1]
         assert last.loss is not None
-        only = replace(self._interval, first=place, last=place + 1)
-        feed = Feed(self._loader, only, self._uploads, inputs=True, targets=True)
-        inputs, targets = (split(whole, self._num_microbatches) for whole in (feed.inputs(), feed.targets().on_device))
+        only = replace(self.interval, first=place, last=place + 1)
+        feed = Feed(self.loader, only, self.uploads, inputs=True, targets=True)
+        inputs, targets = (split(whole, self.num_microbatches) for whole in (feed.inputs(), feed.targets().on_device))
         scale = last.scaler.scale if last.scaler is not None else 1.0  # of no effect on a cosine
         counts = [count_of(last.loss, each) for each in targets]
         for j, (outputs, target) in enumerate(zip(inputs, targets, strict=True)):
-            for stage in self._stages:
+            for stage in self.stages:
                 outputs = stage.module(*outputs, microbatch=(minibatch, j))
             weight = microbatch_weight(counts, j)
             loss = microbatch_loss(last.loss, outputs, target, weight)

@@ -107,7 +107,9 @@ class SimulatedExecutor(OneProcess):
                 stage.messages.begin(loader, interval, rules.num_microbatches)
             runners.append(StageRunner(cursor, box, feed, self.clip_norm, self.hooks))
         begun = self.hooks.gate.begun
-        gradients = NewestGradients(self.stages, loader, self._uploads, interval, rules.num_microbatches)
+        gradients = NewestGradients(
+            self.stages, loader.without_workers(), self._uploads, interval, rules.num_microbatches
+        )
         self._run(runners, boxes, begun, gradients)
         deque(zip_longest(*(runner.settle() for runner in runners)), maxlen=0)  # in step with each other
         ended_after = self.hooks.gate.ended_after

@@ -18,6 +18,7 @@ from pipetrain.engine.executors.replicas.late_losses import LateLosses, LossExch
 from pipetrain.engine.executors.tied_weights import TiedGradients
 from pipetrain.engine.losses import StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.engine.program.planned_operations import PlannedOperation
+from pipetrain.engine.program.recomputation import sender_of
 from pipetrain.engine.schedules import Kind, Operation
 from pipetrain.engine.stage.gradients import clipped, largest, squared_norm
 from pipetrain.engine.stage.module import BackwardId, MicrobatchId
@@ -78,7 +79,6 @@ class StageRunner:
         stage, rules = cursor.stage, cursor.rules
         self._messages = stage.messages
         self._num_microbatches = rules.num_microbatches
-        self._steady = rules.steady
         self._replicas = rules.replicas
         self._first = stage.index == 0
         self._last = stage.index == rules.num_stages - 1
@@ -133,13 +133,12 @@ class StageRunner:
 
     def awaited(self, operation: Operation) -> list[BackwardId]:
         """Messages that an operation takes from a neighbor."""
-        if operation.kind is Kind.FORWARD:
-            return [] if self._first else [*self._microbatches(operation)]
-        if operation.kind is Kind.RECOMPUTATION:
-            return [] if self._stores else [*self._microbatches(operation)]
-        if operation.kind is Kind.WEIGHT_GRADIENT:
+        rules = self.cursor.rules
+        if sender_of(operation, self.stage.index, rules.num_stages, rules.segments) is None:
             return []
-        return [] if self._last else [(self.cursor.start + operation.minibatch, operation.microbatch)]
+        if operation.kind is Kind.BACKWARD:
+            return [(self.cursor.start + operation.minibatch, operation.microbatch)]
+        return [*self._microbatches(operation)]
 
     def _microbatches(self, operation: Operation) -> list[MicrobatchId]:
         t = self.cursor.start + operation.minibatch
@@ -315,7 +314,7 @@ class StageRunner:
         t, this = self.cursor.start + planned.operation.minibatch, self._round
         gradients = self._gradients_to_apply()
         with self.stage.clock.computing():
-            self.stage.update(t, gradients, keep=not planned.releases, steady=this.first >= self._steady)
+            self.stage.update(t, gradients, keep=not planned.releases, steady=this.first >= self.cursor.rules.steady)
             if self.stage.replica_weights is not None:
                 self.stage.replica_weights.updated()
         self.stage.optimizer.updates = t + 1

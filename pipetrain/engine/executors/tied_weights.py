@@ -23,11 +23,11 @@ class Part(NamedTuple):
     """A stage's part of the gradient of a weight.
 
     Attributes:
-        gradient: zeros if the minibatch has none.
-        there: flag of its presence, which a device may have yet to receive; None if it is present.
+        gradient: None if the minibatch has none; zeros as long as only `there` knows.
+        there: flag of its presence, which a device may have yet to receive; None if it is known.
     """
 
-    gradient: Tensor
+    gradient: Tensor | None
     there: Tensor | None = None
 
 
@@ -40,7 +40,7 @@ class TiedGradients:
 
     ties: Sequence[Tie]
     takers: Collection[int]
-    _offered: dict[str, dict[int, Part | None]] = field(default_factory=dict)
+    _offered: dict[str, dict[int, Part]] = field(default_factory=dict)
     _taken: Counter[str] = field(default_factory=Counter)
 
     def of(self, stage: int) -> list[Tie]:
@@ -49,13 +49,12 @@ class TiedGradients:
 
     def offer(self, stage: int, gradients: Mapping[str, Tensor]) -> None:
         """Takes a stage's part: weight name -> gradient; a weight that its minibatch did not touch has none."""
-        parts = {name: Part(gradient) for name, gradient in gradients.items()}
-        self.offer_some(stage, parts, [tie.name for tie in self.of(stage)])
+        self.offer_parts(stage, {tie.name: Part(gradients.get(tie.name)) for tie in self.of(stage)})
 
-    def offer_some(self, stage: int, parts: Mapping[str, Part], names: Sequence[str]) -> None:
+    def offer_parts(self, stage: int, parts: Mapping[str, Part]) -> None:
         """Takes a stage's part of these weights alone."""
-        for name in names:
-            self._offered.setdefault(name, {})[stage] = parts.get(name)
+        for name, part in parts.items():
+            self._offered.setdefault(name, {})[stage] = part
 
     def take(self, stage: int) -> dict[str, Tensor] | None:
         """Weight name -> sum in new memory; weights without a gradient in any stage are absent.
@@ -70,7 +69,8 @@ class TiedGradients:
 
     def _take(self, tie: Tie) -> Tensor | None:
         """The sum of the parts of all stages, which are dropped once the last stage here takes it."""
-        gradients = [part.gradient for r in tie.stages if (part := self._offered[tie.name][r]) is not None]
+        parts = [self._offered[tie.name][r] for r in tie.stages]
+        gradients = [part.gradient for part in parts if part.gradient is not None]
         self._taken[tie.name] += 1
         if self._taken[tie.name] == sum(r in self.takers for r in tie.stages):
             del self._offered[tie.name], self._taken[tie.name]
@@ -82,17 +82,12 @@ class TiedGradients:
         return total
 
     def _look_at_flags(self, names: Sequence[str]) -> None:
-        """Drops the parts without a gradient; the host waits once for the flags of all."""
-        unknown = [
-            (name, stage, part.there)
-            for name in names
-            for stage, part in self._offered[name].items()
-            if part is not None and part.there is not None
-        ]
+        """Drops gradients that are not there; the host waits once for the flags of all."""
+        offered = [(name, stage, *part) for name in names for stage, part in self._offered[name].items()]
+        unknown = [(name, stage, gradient, there) for name, stage, gradient, there in offered if there is not None]
         flags = numbers([there for *_, there in unknown])
-        for (name, stage, _), there in zip(unknown, flags, strict=True):
-            part = self._offered[name][stage]
-            self._offered[name][stage] = part._replace(there=None) if part is not None and there else None
+        for (name, stage, gradient, _), there in zip(unknown, flags, strict=True):
+            self._offered[name][stage] = Part(gradient if there else None)
 
 
 def encode_parts(stage: Stage, names: Sequence[str], gradients: Mapping[str, Tensor]) -> Tensors:
@@ -173,7 +168,7 @@ class TiedMessages(TiedGradients):
             return None
         for (a, b), inbox in self._incoming.items():
             if b == stage:
-                self.offer_some(a, decode_parts(self._names[a, b], inbox.take()), self._names[a, b])
+                self.offer_parts(a, decode_parts(self._names[a, b], inbox.take()))
                 self._links.catch_up(f"gradients of shared weights from stage {a}")  # whose flags are read below
         self._left -= 1
         if not self._left:

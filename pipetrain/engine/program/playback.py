@@ -2,8 +2,8 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipetrain.engine.program.recomputation import RecomputeSegments, sender_of
@@ -78,7 +78,8 @@ def play(
         DeadlockError: some operation waits forever.
     """
     workers = replicas or Replicas.one_each(len(lists))
-    playing = _Playing(lists, segments, messages, workers)
+    last_backwards = [_last_backwards(each) if workers.several else {} for each in lists]
+    playing = _Playing(segments, messages, workers, last_backwards)
     played: list[list[Slice]] = [[] for _ in lists]
     if orders is None:
         orders = [[worker] * len(operations) for worker, operations in enumerate(lists)]
@@ -108,50 +109,45 @@ def play(
     return played
 
 
+@dataclass
 class _Playing:
     """When the inputs of operations arrive, by the ends of the operations played so far."""
 
-    def __init__(
-        self,
-        lists: Sequence[Sequence[Operation]],
-        segments: RecomputeSegments | None,
-        messages: MessageTimes,
-        workers: Replicas,
-    ) -> None:
-        self.ends: dict[tuple[int, Operation], float] = {}
-        """(worker, operation) -> its end."""
-        self._segments = segments
-        self._messages = messages
-        self._workers = workers
-        self._ends_of_rounds = [_last_backwards(each) if workers.several else {} for each in lists]
-        self._free: dict[tuple[int, int, Kind], float] = {}
-        """(sending worker, receiving worker, kind) -> when the next message of this kind may leave."""
+    segments: RecomputeSegments | None
+    messages: MessageTimes
+    workers: Replicas
+    last_backwards: Sequence[Mapping[Operation, Operation]]
+    """Of each worker."""
+    ends: dict[tuple[int, Operation], float] = field(default_factory=dict)
+    """(worker, operation) -> its end."""
+    free: dict[tuple[int, int, Kind], float] = field(default_factory=dict)
+    """(sending worker, receiving worker, kind) -> when the next message of this kind may leave."""
 
     def arrival(self, worker: int, op: Operation) -> float | None:
         """When all that an operation needs from other workers is there; None if some of it has not been played."""
         if op.kind is Kind.UPDATE:
             return self._round_end(worker, op)
-        stage = self._workers.stage_of(worker)
-        source = sender_of(op, stage, len(self._workers.counts), self._segments)
+        stage = self.workers.stage_of(worker)
+        source = sender_of(op, stage, len(self.workers.counts), self.segments)
         if source is None:
             return 0.0
-        sender = self._workers.worker(source, op.minibatch)
+        sender = self.workers.worker(source, op.minibatch)
         if (sender, op) not in self.ends:
             return None
         connection = sender, worker, op.kind
-        leaves = max(self.ends[sender, op], self._free.get(connection, 0.0))
-        self._free[connection] = leaves + self._messages.occupation(sender, worker, op)
-        return leaves + self._messages.transfer(sender, worker, op)
+        leaves = max(self.ends[sender, op], self.free.get(connection, 0.0))
+        self.free[connection] = leaves + self.messages.occupation(sender, worker, op)
+        return leaves + self.messages.transfer(sender, worker, op)
 
     def _round_end(self, worker: int, op: Operation) -> float | None:
         """The end of the last backward on each replica of the round that the update waits for; 0 without replicas."""
-        if not self._workers.several:
+        if not self.workers.several:
             return 0.0
-        replicas = self._workers.workers_of(self._workers.stage_of(worker))
-        if self._workers.delay:
-            rounds = op.minibatch // len(replicas) + 1 - self._workers.delay
+        replicas = self.workers.workers_of(self.workers.stage_of(worker))
+        if self.workers.delay:
+            rounds = op.minibatch // len(replicas) + 1 - self.workers.delay
             op = update(rounds * len(replicas) - 1)
-        last = [(each, self._ends_of_rounds[each].get(op)) for each in replicas]
+        last = [(each, self.last_backwards[each].get(op)) for each in replicas]
         backwards = [(each, backward) for each, backward in last if backward is not None]
         if any(each not in self.ends for each in backwards):
             return None

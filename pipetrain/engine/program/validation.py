@@ -35,7 +35,9 @@ def validate(
     kinds = _kinds(lists, recomputes=segments is not None)
     messages = [kind for kind in kinds if kind is not Kind.WEIGHT_GRADIENT]
     workers = replicas or Replicas.one_each(len(lists))
-    first_stage = _operations_of_first_stage(lists, workers)
+    first_stage = [op for worker in workers.workers_of(0) for op in lists[worker]]
+    if workers.counts[0] > 1:
+        first_stage.sort(key=lambda op: op.minibatch)
     for worker, operations in enumerate(lists):
         own = _OwnMinibatches(workers, worker, num_microbatches, minibatches, kinds)
         fault = _first_fault(operations, own) or _first_disorder(operations, first_stage, messages)
@@ -55,11 +57,6 @@ def _kinds(lists: Sequence[Sequence[Operation]], *, recomputes: bool) -> tuple[K
     splits = any(op.kind is Kind.WEIGHT_GRADIENT for operations in lists for op in operations)
     needed = {Kind.RECOMPUTATION: recomputes, Kind.WEIGHT_GRADIENT: splits, Kind.UPDATE: False}
     return tuple(kind for kind in Kind if needed.get(kind, True))
-
-
-def _operations_of_first_stage(lists: Sequence[Sequence[Operation]], workers: Replicas) -> list[Operation]:
-    operations = [op for worker in workers.workers_of(0) for op in lists[worker]]
-    return operations if workers.counts[0] == 1 else sorted(operations, key=lambda op: op.minibatch)
 
 
 def _check_counts(lists: Sequence[Sequence[Operation]], orders: Orders) -> None:

@@ -207,8 +207,7 @@ class BaseStage(ABC):
 
         `statistics` are the states of running statistics by name, for the phase that the stage enters next.
         """
-        self.weights.newest.number = updates
-        self.optimizer.updates = updates
+        self.begin_list(updates)
         self._restored_statistics = dict(statistics)
 
     def report(self) -> dict[str, Any]:

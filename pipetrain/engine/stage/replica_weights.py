@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
@@ -11,14 +11,11 @@ if TYPE_CHECKING:
     from pipetrain.engine.stage.stage import Stage
 
 
-class Gathered(Protocol):
-    """A tensor of each replica."""
+Gathered = Callable[[], list[Tensor] | None]
+"""Returns a tensor of each replica, in the order of the replicas, only to be read.
 
-    def take(self) -> list[Tensor] | None:
-        """The tensors in the order of the replicas, only to be read.
-
-        In one process None while another replica has yet to give its own; between processes, waits for it.
-        """
+In one process None while another replica has yet to give its own; between processes, waits for it.
+"""
 
 
 class Exchange(Protocol):

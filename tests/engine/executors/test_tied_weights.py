@@ -130,7 +130,7 @@ def test_flags_of_all_partners_are_read_together(monkeypatch):
     gathered.offer(0, {"a": torch.ones(2)})
     for stage, flags in ((1, [True, False]), (2, [True, False])):
         message = (torch.tensor(flags), torch.full((2,), 2.0), torch.zeros(3))
-        gathered.offer_some(stage, tied_weights.decode_parts(names, message), names)
+        gathered.offer_parts(stage, tied_weights.decode_parts(names, message))
     assert reads == []
     assert {name: total.tolist() for name, total in gathered.take(0).items()} == {"a": [5.0, 5.0]}
     assert reads == [4]

@@ -68,7 +68,7 @@ class ReplicaGroups:
     def _connected(self, group: dist.ProcessGroup, waiting: Around) -> ProcessExchange:
         """An exchange of what the device has, which connects the processes while none computes."""
         exchange = ProcessExchange(group, waiting, self.transport.buffers)
-        exchange.begin(torch.zeros(1)).take()
+        exchange.begin(torch.zeros(1))()
         return exchange
 
     def of_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
