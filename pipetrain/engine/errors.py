@@ -64,13 +64,9 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def check_whole(setting: str, value: object, least: int, otherwise: str = "") -> None:
-    """Checks a setting that counts something.
+    """Checks a setting that counts something, given its name on the command line.
 
-    Args:
-        setting: name on the command line.
-        value: as configured.
-        least: smallest value.
-        otherwise: what works as well, such as "or null for all samples".
+    `otherwise` says what works as well, such as "or null for all samples".
 
     Raises:
         ConfigError: the value is no whole number, or below `least`.

@@ -9,9 +9,7 @@ from typing import Any
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package, whose `__all__` has the names.
 
-    Args:
-        package: its name.
-        homes: name -> the module of the package that defines it.
+    `homes` maps each name to the module of the package that defines it.
     """
 
     def get(name: str) -> Any:

@@ -10,12 +10,7 @@ from pipetrain.engine.errors import ConfigError, as_configured
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Finite numbers between two.
-
-    Attributes:
-        least, most: the ends.
-        least_too, most_too: True if these are in the range themselves.
-    """
+    """Finite numbers from `least` to `most`; `least_too` and `most_too` say if these are in the range themselves."""
 
     least: float = 0
     most: float = math.inf
@@ -35,12 +30,9 @@ class NumberRange:
         return above and (value <= self.most if self.most_too else value < self.most)
 
     def check(self, setting: str, value: object, otherwise: str = "") -> None:
-        """Checks the value of a setting.
+        """Checks the value of a setting, given its name on the command line.
 
-        Args:
-            setting: name on the command line.
-            value: as configured.
-            otherwise: what works as well, such as "or null for none".
+        `otherwise` says what works as well, such as "or null for none".
 
         Raises:
             ConfigError: the value is no number, or not in the range.

@@ -20,10 +20,7 @@ class Uploads:
     """Copies tensors from host memory to a device, in a stream that does not wait for the computation.
 
     They pass through blocks of page-locked memory, in turn, whatever their size. A block is filled again once the
-    device has copied it: for this the host waits, for no other work of the device.
-
-    Attributes:
-        device: that the copies are on; nothing is copied if it is the CPU.
+    device has copied it: for this the host waits, for no other work of the device. For the CPU nothing is copied.
     """
 
     def __init__(self, device: torch.device) -> None:

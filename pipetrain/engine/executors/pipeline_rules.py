@@ -287,12 +287,7 @@ class PipelineRules:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run under one schedule and one method; the pipeline drains before the next.
-
-    Attributes:
-        rules: its schedule and method.
-        start, end: steps of the run, `end` exclusive.
-    """
+    """Steps `start` to `end` - 1 of a run, under one schedule and one method; the pipeline drains before the next."""
 
     rules: PipelineRules
     start: int = 0

@@ -74,13 +74,7 @@ def untie(chain: LayerChain) -> None:
 
 
 def _check_untied(chain: LayerChain, name: str, modules: Mapping[int, set[nn.Module]]) -> None:
-    """Checks that each layer holds the weight in separate modules, which the model has names for.
-
-    Args:
-        chain: the model.
-        name: of the weight.
-        modules: layer -> the modules that hold the weight.
-    """
+    """Checks that each layer, a key of `modules`, holds the weight in separate ones, which the model has names for."""
     own, first = set(chain.module.modules()), next(iter(modules))
     if foreign := [i for i, found in modules.items() if not found <= own]:
         raise ConfigError(

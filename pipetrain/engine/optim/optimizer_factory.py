@@ -34,12 +34,9 @@ class OptimizerFactory:
     def of_stage(
         self, stage: int, parameters: Mapping[str, nn.Parameter], full_names: Mapping[str, str]
     ) -> StageOptimizer:
-        """The optimizer of a stage.
+        """The optimizer of a stage, given its trainable parameters by local name.
 
-        Args:
-            stage: its index.
-            parameters: its trainable parameters by local name.
-            full_names: local name -> the name in the whole model.
+        `full_names` maps these names to those in the whole model.
         """
         build = partial(self.build, **self.options_of_stage(stage))
         groups = self.groups({full_names[name]: parameter for name, parameter in parameters.items()})

@@ -85,14 +85,9 @@ def as_tensors(optimizer: Optimizer, values: Mapping[str, Any]) -> dict[str, Ten
 def put_back(
     saved: Mapping[str, Tensor], optimizer: Optimizer, group: MutableMapping[str, Any], weight: Tensor, name: str
 ) -> None:
-    """Restores the tensors of a weight: the inverse of `as_tensors`.
+    """Restores the tensors of a weight, by state name, on its device and in its memory format.
 
-    Args:
-        saved: by state name.
-        optimizer: gets what belongs to the weight, and common state.
-        group: of the weight.
-        weight: determines the device and memory format of its state.
-        name: of the weight, for errors.
+    This is the inverse of `as_tensors`. Common state goes to the optimizer, too; `name` is the weight's, for errors.
 
     Raises:
         ConfigError: a state is smaller or larger than its weight, which a fused step would not notice.

@@ -291,11 +291,8 @@ def state_bytes(
 ) -> int:
     """Bytes of an optimizer's state of one weight, by an update on torch's meta device, which computes nothing.
 
-    Args:
-        build: makes the optimizer from parameter groups.
-        options: of the weight's group.
-        shape: of the weight.
-        element_bytes: of each of its numbers.
+    `build` makes the optimizer from parameter groups, `options` are those of the weight's, and `element_bytes` the size
+    of each of its numbers.
 
     Raises:
         Exception: the optimizer cannot be built, or its step depends on values of tensors.

@@ -13,12 +13,10 @@ class RecomputeSegments:
 
     The stages of a segment recompute in sequence, stage i of L starting 2(L-1-i) microbatch steps before its
     backward, so that the repeated activations arrive when the backward does.
-
-    Attributes:
-        firsts: the first stage of every segment, ascending from 0.
     """
 
     firsts: tuple[int, ...]
+    """The first stage of every segment, ascending from 0."""
     num_stages: int
 
     @classmethod

@@ -83,11 +83,8 @@ def minibatches_held(schedule: ListSchedule, D: int, N: int) -> int:
 def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> Steady:
     """The exact steady state of a pipeline that has filled, however long the fill takes.
 
-    Shared cores are a bound: no minibatch takes less than they need for all its computation and reading.
-
-    Args:
-        pipeline: its operations and times.
-        cores: that its devices share; None: each has its own.
+    Shared cores are a bound: no minibatch takes less than they need for all its computation and reading. Without
+    `cores` each device has its own.
 
     Raises:
         ValueError: its stages wait for each other.

@@ -19,5 +19,4 @@ class GPipe(DrainedOneFOneB):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """N on every stage."""
         return N

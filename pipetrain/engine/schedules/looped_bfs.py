@@ -27,7 +27,6 @@ class LoopedBFS(Looped, DrainedProcessSchedule):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """N on every stage."""
         return N
 
     @override

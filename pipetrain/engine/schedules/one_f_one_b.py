@@ -19,7 +19,6 @@ class OneFOneBFlush(DrainedOneFOneB):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """min(N, D - r) microbatches."""
         return min(N, D - r)
 
 
@@ -74,7 +73,6 @@ class OneFOneB2BW(ContinuousOneFOneB):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """D - r microbatches."""
         return D - r
 
     @override

@@ -22,7 +22,6 @@ class PipelinedBackprop(ContinuousOneFOneB, UnevenReplicas):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """2(D-1-r) + 1 microbatches."""
         return 2 * (D - 1 - r) + 1
 
     @override

@@ -55,13 +55,11 @@ class RoundRobin(ListSchedule):
     @property
     @override
     def name(self) -> str:  # type: ignore[override]
-        """Name of the schedule that each replica runs."""
         return self.each.name
 
     @property
     @override
     def family(self) -> Family:  # type: ignore[override]
-        """Family of the schedule that each replica runs."""
         return self.each.family
 
     @override

@@ -63,7 +63,6 @@ class ZBV(VShaped, DrainedProcessSchedule):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """min(N, D - r) microbatches."""
         return min(N, D - r)
 
     @override

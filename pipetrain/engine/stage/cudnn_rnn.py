@@ -51,15 +51,10 @@ def weights_of(layer: nn.RNNBase) -> list[Tensor]:
 
 
 def packed_copy(layer: nn.RNNBase, weights: Sequence[Tensor], size: torch.Size) -> Tensor:
-    """The copy that cuDNN makes of these weights of a layer.
-
-    Args:
-        layer: of the weights.
-        weights: in the order of `weights_of`.
-        size: of the copy that the forward saved.
+    """The copy that cuDNN makes of these weights of a layer, in the order of `weights_of`.
 
     Raises:
-        RuntimeError: the copy is of another size.
+        RuntimeError: the copy is not of the `size` of the one that the forward saved.
     """
     with torch.no_grad():
         # it points what it is given to parts of the copy: these are other tensors over the weights' memory

@@ -188,10 +188,6 @@ class LossScaler:
     After a gradient that is not finite the update is skipped and the factor halved; after 2,000 updates in a row it is
     doubled. If all stages check the same norms, all have the same factor; else each also checks the gradients that it
     sends, which may overflow although the gradients of its weights do not.
-
-    Attributes:
-        scale: the factor.
-        skipped: number of skipped updates.
     """
 
     def __init__(self) -> None:

@@ -25,12 +25,7 @@ _EVENTS_KEPT = 64
 
 
 class ActivationBytes(NamedTuple):
-    """Bytes that a forward keeps for its backward, without weights.
-
-    Attributes:
-        made: of tensors that it made.
-        inputs: of its inputs.
-    """
+    """Bytes that a forward keeps for its backward, without weights: of tensors that it made, and of its inputs."""
 
     made: int = 0
     inputs: int = 0

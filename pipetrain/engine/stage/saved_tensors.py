@@ -53,14 +53,11 @@ class Cast(NamedTuple):
 
 
 class GraphCasts:
-    """Recognizes casts of whole weights by the nodes of the graph that made them.
-
-    Attributes:
-        names: pointer of a storage -> the name of the weight in it.
-    """
+    """Recognizes casts of whole weights by the nodes of the graph that made them."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.names = _by_storage(weights)
+        """Pointer of a storage -> the name of the weight in it."""
 
     def of(self, tensor: Tensor) -> Cast | None:
         """The cast that a tensor is, or is a view of; None if it is neither, or the graph does not show it."""
@@ -83,7 +80,6 @@ class WeightCasts(TorchDispatchMode):
     This takes several times as long as small operations themselves.
 
     Attributes:
-        names: pointer of a storage -> the name of the weight in it.
         in_graph: True if `GraphCasts` has recognized the same casts, among the tensors asked about.
     """
 
@@ -102,10 +98,8 @@ class WeightCasts(TorchDispatchMode):
             name = self.names.get(source.untyped_storage().data_ptr())
             if name is not None:
                 storage = returned.untyped_storage()
-                self._casts[storage.data_ptr()] = (
-                    StorageWeakRef(storage),
-                    Cast(name, Geometry.of(source), returned.dtype),
-                )
+                cast = Cast(name, Geometry.of(source), returned.dtype)
+                self._casts[storage.data_ptr()] = StorageWeakRef(storage), cast
         return returned
 
     def of(self, tensor: Tensor) -> Cast | None:
@@ -304,11 +298,7 @@ class ForwardGraph:
             leaf.data = weights[name]
 
     def backward(self, gradients: Sequence[Tensor]) -> set[int]:
-        """Adds to the leaves' gradients. Returns the storages of the other gradients.
-
-        Args:
-            gradients: of the floating-point outputs.
-        """
+        """Adds to the leaves' gradients, given those of the floating-point outputs. Returns the others' storages."""
         pairs = zip(self.floating_outputs, gradients, strict=True)
         differentiable = [(output, gradient) for output, gradient in pairs if output.requires_grad]
         if not differentiable:

@@ -16,15 +16,12 @@ from pipetrain.engine.stage.weight_uses import requires_grad
 
 @dataclass(eq=False)
 class PutAside:
-    """Outputs of the split layers in one forward, with the gradients that its B found and its W begins with.
-
-    Attributes:
-        tensors: inputs of these layers, and the gradients, whose memory lasts until W.
-    """
+    """Outputs of the split layers in one forward, with the gradients that its B found and its W begins with."""
 
     edges: list[GradientEdge] = field(default_factory=list)
     gradients: list[Tensor] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
+    """Inputs of these layers, and the gradients, whose memory lasts until W."""
     _collects: bool = False
 
     @contextmanager

@@ -29,9 +29,6 @@ class SplitLayers:
 
     The first forward runs whole, and its graph shows which layers can split with the bits of a whole backward: all
     uses of their weights must be theirs, since autograd adds up all uses before it adds to a sum.
-
-    Attributes:
-        read_weights: True if the backward from the output of some layer to its weights may depend on these.
     """
 
     def __init__(self, module: nn.Module, arithmetic: ComputeOptions) -> None:
@@ -40,6 +37,7 @@ class SplitLayers:
         self._forwards: dict[nn.Module, Forward] | None = None if self._candidates else {}
         self._current: PutAside | None = None
         self.read_weights = False
+        """True if the backward from the output of some layer to its weights may depend on these."""
 
     def run(self, forward: Callable[[], Tensors], inputs: Tensors) -> tuple[Tensors, PutAside]:
         """Outputs of `forward` on these inputs, and where their backward puts aside what it leaves to W."""

@@ -45,9 +45,6 @@ class StalenessMeter:
     Copies of W_F and Ŵ_F last from the forward to the backward. They are no versions: `StorageMeter` does not count
     them. Norms stay on the device until they are taken, so that the host does not wait for it.
 
-    Args:
-        measured: the minibatches.
-
     Attributes:
         with_gradients: True to keep what `compare` needs.
         applied: minibatch -> what was applied, until it is compared.

@@ -21,13 +21,11 @@ class WeightAverage:
     Args:
         decay: between 0 and 1, or None.
         weights: name -> weight, floating-point.
-
-    Attributes:
-        tensors: weight name -> its average.
     """
 
     def __init__(self, decay: float | None, weights: Mapping[str, Tensor]) -> None:
         self.tensors = {name: weight.detach().clone() for name, weight in weights.items()}
+        """Weight name -> its average."""
         self._follow = None if decay is None else get_ema_multi_avg_fn(decay)
 
     @property

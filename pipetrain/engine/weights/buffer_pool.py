@@ -125,11 +125,7 @@ class WeightBufferPool:
 
 
 class _BufferSet:
-    """Memory for a set of weights, or for some of them.
-
-    Attributes:
-        buffers: weight name -> a tensor over the whole of a storage.
-    """
+    """Memory for a set of weights, or for some of them: weight name -> a tensor over the whole of a storage."""
 
     def __init__(self, buffers: dict[str, Tensor]) -> None:
         self.buffers = buffers

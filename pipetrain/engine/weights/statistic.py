@@ -33,21 +33,14 @@ class WeightStatistic(Protocol):
 
 
 class UpdateAverage(WeightStatistic):
-    """δ, kept for each weight: after an update δ <- γδ + (1 - γ)(W_new - W_old) (PipeMare § 3.2).
-
-    Args:
-        decay: γ.
-        weights: name -> weight.
-
-    Attributes:
-        average: weight name -> δ, 0 before the first update.
-    """
+    """δ, kept for each weight: after an update δ <- γδ + (1 - γ)(W_new - W_old), γ its `decay` (PipeMare § 3.2)."""
 
     name: ClassVar[str] = "update_average"
 
     def __init__(self, decay: float, weights: "Mapping[str, Tensor]") -> None:
         self.decay = decay
         self.average: dict[str, Tensor] = {}
+        """Weight name -> δ, 0 before the first update."""
         if weights:  # a plan gives none, and does not wait for torch
             import torch
 

@@ -296,14 +296,12 @@ class Links:
     A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
     whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to hang
     in whatever operation its host happened to block.
-
-    Attributes:
-        arrivals: the stream of all receives, one of which is under way at a time.
     """
 
     def __init__(self, transport: Transport, waiting: Around = lambda _what: nullcontext()) -> None:
         self.transport = transport
         self.arrivals = SideStream(transport.buffers)
+        """The stream of all receives, one of which is under way at a time."""
         self.waiting = waiting
         self._taken: tuple[Event, Event] | None = None
 

@@ -218,15 +218,10 @@ def evaluation_keys(loader: Minibatches) -> list[Key]:
 class TrainingKeys:
     """The keys of an interval's messages: each microbatch's, and those of the gradients of whole minibatches.
 
-    Args:
-        loader, interval: the minibatches.
-        num_microbatches: N.
-        form: of the messages; None if they are plain.
+    `form` is that of the messages; None if they are plain.
     """
 
-    def __init__(
-        self, loader: Minibatches, interval: DrainInterval, num_microbatches: int, form: Hashable = None
-    ) -> None:
+    def __init__(self, loader: Minibatches, interval: DrainInterval, num_microbatches: int, form: Hashable) -> None:
         self._loader = loader
         self._start = interval.start
         self._sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
