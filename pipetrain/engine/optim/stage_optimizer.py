@@ -10,15 +10,7 @@ from torch.optim import Optimizer
 
 from pipetrain.engine.device_queue import together
 from pipetrain.engine.errors import ConfigError
-from pipetrain.engine.optim.optimizer_state import (
-    UPDATES,
-    as_tensors,
-    changed_settings,
-    common_state,
-    group_settings,
-    put_back,
-    updates_of,
-)
+from pipetrain.engine.optim import optimizer_state
 from pipetrain.engine.optim.prediction import (
     DELTA_RULES,
     LAST_GRADIENT,
@@ -78,7 +70,7 @@ class StageOptimizer:
             for group in (self.optimizer.param_groups if self.optimizer is not None else ())
         ]
         """Settings of each of torch's parameter groups, and the names of its parameters."""
-        self._settings_made = [group_settings(group) for group, _ in self._groups]
+        self._settings_made = [optimizer_state.group_settings(group) for group, _ in self._groups]
         self._error_feedback = error_feedback
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
@@ -248,17 +240,17 @@ class StageOptimizer:
         """
         if self.optimizer is None:
             return {}
-        common = common_state(self.optimizer, self.parameters)
+        common = optimizer_state.common_state(self.optimizer, self.parameters)
         changed: dict[str, dict[str, Any]] = {}
         for (settings, names), made in zip(self._groups, self._settings_made, strict=True):
-            changed |= dict.fromkeys(names, changed_settings(settings, made))
+            changed |= dict.fromkeys(names, optimizer_state.changed_settings(settings, made))
         counts = self._rule is not None and self._rule not in DELTA_RULES.values()
         stored: dict[str, dict[str, Tensor]] = {}
         for name, parameter in self.parameters.items():
-            made = {UPDATES: torch.tensor(self._made[name])} if counts and self._made[name] else {}
+            made = {optimizer_state.UPDATES: torch.tensor(self._made[name])} if counts and self._made[name] else {}
             values = {**self.optimizer.state.get(parameter, {}), **changed.get(name, {}), **made, **common}
             if values:
-                stored[name] = as_tensors(self.optimizer, values)
+                stored[name] = optimizer_state.as_tensors(self.optimizer, values)
         return stored
 
     def load_state(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -272,14 +264,14 @@ class StageOptimizer:
         if self.optimizer is None:
             return
         self._alike = None
-        left_out = {UPDATES} if self._error_feedback else {UPDATES, LAST_UPDATE}
+        left_out = {optimizer_state.UPDATES} if self._error_feedback else {optimizer_state.UPDATES, LAST_UPDATE}
         groups = zip(self.optimizer.param_groups, self._groups, strict=True)
         group_of = {name: group for group, (_, names) in groups for name in names}
         for name, saved in state.items():
             if name in self.parameters:
                 kept = {key: value for key, value in saved.items() if key not in left_out}
-                put_back(kept, self.optimizer, group_of[name], self.parameters[name], name)
-                self._made[name] = updates_of(saved)
+                optimizer_state.put_back(kept, self.optimizer, group_of[name], self.parameters[name], name)
+                self._made[name] = optimizer_state.updates_of(saved)
 
 
 _OF_BYTES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64, 16: torch.complex128}

@@ -43,16 +43,16 @@ class _Rounds:
         rounds, rest = divmod(max(0, steps), self.processes * self.chunks)
         return rounds * self.processes + min(max(0, rest - chunk * self.processes), self.processes)
 
-    def forwards_and_backwards(self, p: int, N: int, first: int, minibatches: int) -> Iterator[StageOperation]:
-        """The list of process p for minibatches from `first` on, without updates; see `one_forward_one_backward`."""
-        warm_up, total = self.warm_up(p), minibatches * N * self.chunks
+    def forwards_and_backwards(self, p: int, N: int, M: int) -> Iterator[StageOperation]:
+        """The list of process p for M minibatches, without updates; see `one_forward_one_backward`."""
+        warm_up, total = self.warm_up(p), M * N * self.chunks
         for step in range(total + warm_up):
             if step < total:
                 chunk, k = self.place(step)
-                yield chunk * self.processes + p, forward(first + k // N, k % N)
+                yield chunk * self.processes + p, forward(*divmod(k, N))
             if 0 <= step - warm_up < total:
                 chunk, k = self.place(step - warm_up)
-                yield (self.chunks - 1 - chunk) * self.processes + p, backward(first + k // N, k % N)
+                yield (self.chunks - 1 - chunk) * self.processes + p, backward(*divmod(k, N))
 
 
 class _Interleaved(Looped):
@@ -111,7 +111,7 @@ class Interleaved1F1B(_Interleaved, DrainedProcessSchedule):
             stages 0 and 2  f0 f1 F0 F1 f2 B0 f3 B1 F2 b0 F3 b1 .  B2 .  B3 b2 b3
             stages 1 and 3  .  f0 f1 F0 B0 F1 B1 f2 b0 f3 b1 F2 B2 F3 B3 b2 b3
         """
-        return _Rounds(D // self.chunks, self.chunks).forwards_and_backwards(p, N, 0, 1)
+        return _Rounds(D // self.chunks, self.chunks).forwards_and_backwards(p, N, 1)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class InterleavedContinuous1F1B(_Interleaved):
     def of_process(self, p: int, D: int, N: int, M: int) -> Iterator[StageOperation]:
         """As `interleaved_1f1b` for one minibatch of MN microbatches, with updates in between."""
         last = {backward(t, N - 1): update(t) for t in range(M)}
-        for stage, op in _Rounds(D // self.chunks, self.chunks).forwards_and_backwards(p, N, 0, M):
+        for stage, op in _Rounds(D // self.chunks, self.chunks).forwards_and_backwards(p, N, M):
             yield stage, op
             if op in last:
                 yield stage, last[op]

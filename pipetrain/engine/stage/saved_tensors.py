@@ -69,9 +69,7 @@ class GraphCasts:
         if weight is None or weight.dtype == made.dtype:
             return None
         name = self.names.get(weight.untyped_storage().data_ptr())
-        if name is None:
-            return None
-        return Cast(name, Geometry.of(weight), made.dtype)
+        return None if name is None else Cast(name, Geometry.of(weight), made.dtype)
 
 
 class WeightCasts(TorchDispatchMode):

@@ -101,7 +101,7 @@ class Weights:
             self.stashed[number, transform] = tensors
         return dict(tensors)
 
-    def peek(self, number: int, transform: WeightTransform | None = None) -> dict[str, Tensor]:
+    def peek(self, number: int, transform: WeightTransform | None) -> dict[str, Tensor]:
         """As `read`, with the changed tensors in memory that is neither reused nor counted."""
         if transform is None or (number, transform) in self.stashed:
             return self.read(number, transform)
