@@ -14,7 +14,7 @@ import resource
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +33,7 @@ from pipetrain.engine.program.validation import MOST_IN_FLIGHT
 from pipetrain.engine.schedules import Operation, Replicas
 from pipetrain.engine.schedules.one_f_one_b import OneFOneB
 from pipetrain.runner.launch.consensus import DrainConsensus
-from pipetrain.runner.launch.heartbeat import BEAT_SECONDS, Activity, Heartbeat
+from pipetrain.runner.launch.heartbeat import BEAT_SECONDS, Activity, Heartbeat, SuspendAwareClock
 from pipetrain.runner.launch.peer_monitor import PeerMonitor
 from pipetrain.runner.launch.stores import SignedStore
 from pipetrain.runner.tracking.run_directory import RunDirectory
@@ -49,14 +49,12 @@ HANG_SECONDS = 10.0
 class Worker:
     """A worker that monitors its peers, without anything to train."""
 
-    def __init__(
-        self, process: int, count: int, store: Store, run: RunDirectory, **monitor: Callable[[], float]
-    ) -> None:
+    def __init__(self, process: int, count: int, store: Store, run: RunDirectory) -> None:
         self.process = process
         self.gate = AdmissionGate()
         self.store = CountingStore(store)
         self.board = SignedStore(self.store, bytes(32), "scale")  # type: ignore[arg-type]
-        self.peers = PeerMonitor(process, count, self.board, run, HANG_SECONDS, **monitor)
+        self.peers = PeerMonitor(process, count, self.board, run, HANG_SECONDS)
         self.consensus = DrainConsensus(process, count, self.gate)
         self._number = 0
 
@@ -104,7 +102,7 @@ def rounds(counts: tuple[int, ...]) -> int:
 def in_turn(count: int, run: RunDirectory) -> dict[str, float]:
     """Requests of workers that one thread plays, whose clock goes a beat at a time."""
     now, store = [0.0], HashStore()
-    workers = [Worker(process, count, store, run, look=lambda: now[0]) for process in range(count)]
+    workers = [Worker(process, count, store, run) for process in range(count)]
     for worker in workers[1:]:
         worker.beat().publish(worker.board)
     for worker in workers:
@@ -113,8 +111,9 @@ def in_turn(count: int, run: RunDirectory) -> dict[str, float]:
     met = [worker.store.taken() for worker in workers]
     for _ in range(BEATS):
         now[0] += BEAT_SECONDS
-        for worker in workers:
-            worker.peers.exchange(worker.beat())
+        with patch.object(SuspendAwareClock, "look", lambda _clock: now[0]):
+            for worker in workers:
+                worker.peers.exchange(worker.beat())
     beaten = [worker.store.taken() for worker in workers]
     workers[1].gate.end()
     for _ in range(3):
