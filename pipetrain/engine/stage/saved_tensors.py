@@ -177,23 +177,15 @@ class SavedTensors:
     Args:
         forward_weights: name -> tensor, of the forward.
         casts: recognizes casts of these weights in the forward; None to keep them as they are.
-        measures: True to count the bytes of what is kept.
 
     Attributes:
         backward_weights: name -> tensor, to be set before the backward runs; until then the forward's, for a layer that
             differentiates something inside it.
     """
 
-    def __init__(
-        self,
-        forward_weights: Mapping[str, Tensor],
-        casts: WeightCasts | GraphCasts | None = None,
-        *,
-        measures: bool = True,
-    ) -> None:
+    def __init__(self, forward_weights: Mapping[str, Tensor], casts: WeightCasts | GraphCasts | None = None) -> None:
         self._names = _by_storage(forward_weights) if casts is None else casts.names
         self._casts = casts
-        self._measures = measures
         self._sizes: dict[int, int] = {}
         self.backward_weights = forward_weights
 
@@ -230,8 +222,7 @@ class SavedTensors:
         if layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
             weights, size = [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size()
             return lambda: cudnn_rnn.packed_copy(layer, [_restored(weight) for weight in weights], size)
-        if self._measures:
-            self._sizes[pointer] = tensor.untyped_storage().nbytes()
+        self._sizes[pointer] = tensor.untyped_storage().nbytes()
         # a node that keeps its own output would keep itself alive where no backward comes
         return tensor.detach(), tensor._version
 

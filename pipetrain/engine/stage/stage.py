@@ -100,8 +100,7 @@ class Stage(BaseStage):
         self._between_b_and_w: dict[MicrobatchId, ForwardGraph] = {}
         self._bytes_in_flight = 0
         self._newest_leaves: dict[str, Tensor] | None = None
-        self._activation_bytes: dict[tuple[bool, tuple[torch.Size, ...]], ActivationBytes] = {}
-        """(True if the backward is given other weights, shapes of the inputs) -> bytes."""
+        self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
         self._casts = CastRecognition()
         self._split_layers = SplitLayers(self.module, training.arithmetic)
         self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
@@ -168,10 +167,9 @@ class Stage(BaseStage):
     ) -> ForwardGraph:
         version, leaves, rebound = self._read(read, activations)
         weights, shapes = version.tensors, tuple(tensor.shape for tensor in inputs)
-        key = rebound, shapes
-        measures = key not in self._activation_bytes and activations is not Activations.DROPPED
+        measured = shapes in self._activation_bytes or activations is Activations.DROPPED
         casts = self._casts.of_forward(weights, shapes) if rebound and self.module.arithmetic.mixed else None
-        saved = SavedTensors(weights, casts, measures=measures) if rebound or measures else None
+        saved = SavedTensors(weights, casts) if rebound or not measured else None
         differentiable = [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
         input_leaves: Sequence[Tensor] = ()
         input_gradients: list[Tensor | None] = []
@@ -192,8 +190,8 @@ class Stage(BaseStage):
             if targets is not None:
                 assert self.loss is not None
                 outputs = (microbatch_loss(self.loss, outputs, targets.tensors, targets.loss_weight),)
-        if saved and measures:
-            self._activation_bytes[key] = saved.activation_bytes(inputs)
+        if saved:
+            self._activation_bytes[shapes] = saved.activation_bytes(inputs)
         graph = ForwardGraph(
             inputs=differentiable,
             shapes=shapes,
@@ -203,7 +201,7 @@ class Stage(BaseStage):
             leaves=leaves,
             version=None if rebound else version,
             saved=saved,
-            bytes=self._activation_bytes.get(key, _UNMEASURED),
+            bytes=self._activation_bytes.get(shapes, _UNMEASURED),
             aliased=aliased,
             put_aside=put_aside,
         )
