@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from pipetrain.engine.errors import ConfigError, InvariantError
 from pipetrain.engine.methods import Method
+from pipetrain.engine.program.custom_schedule import is_custom
 from pipetrain.engine.program.planned_operations import PlannedOperation, planned_operations
 from pipetrain.engine.program.playback import Orders
 from pipetrain.engine.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
@@ -26,7 +27,6 @@ from pipetrain.engine.schedules.base import Family
 from pipetrain.engine.schedules.operation import forward, update
 from pipetrain.engine.schedules.round_robin import RoundRobin
 
-_PACKAGE = __name__.partition(".")[0]
 _STEADY = 1 << 20
 """A minibatch long after any drain."""
 
@@ -151,20 +151,24 @@ class PipelineRules:
     def _may_repeat(self) -> bool:
         """True if no list changes far from a drain, as one of a user's schedule or method might, or a random one."""
         each = self.schedule.each if isinstance(self.schedule, RoundRobin) else self.schedule
-        own = all(type(part).__module__.partition(".")[0] == _PACKAGE for part in (each, self.method))
-        return own and not self.method.simulated_only
+        return not (is_custom(each) or is_custom(self.method) or self.method.simulated_only)
 
     @property
     def _period(self) -> int:
         """Minibatches after which the list of every worker repeats."""
         return math.lcm(*self.replicas.counts)
 
+    @cached_property
+    def settled(self) -> int:
+        """Number of minibatches in which a pipeline surely fills and drains: twice those before its lists repeat."""
+        return 2 * (self.steady + self._period)
+
     def _repeating(
         self, make: Callable[[int], list[Item]], minibatches: int, moved: Callable[[Item, int], Item]
     ) -> Sequence[Item]:
         if not self._may_repeat:
             return make(minibatches)
-        return repeating(make, minibatches, 2 * (self.steady + self._period), self._period, moved)
+        return repeating(make, minibatches, self.settled, self._period, moved)
 
     def _make_worker_list(self, worker: int, minibatches: int) -> Sequence[Operation]:
         make = partial(self._whole_list, worker)

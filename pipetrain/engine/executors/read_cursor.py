@@ -1,6 +1,5 @@
 """Position of a stage in its operation list: next operation, the version it reads, versions to release."""
 
-import math
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
@@ -38,8 +37,6 @@ class ReadCursor(Generic[AnyStage]):
         self.planned = rules.planned(self.worker, interval.minibatches, interval.start)
         self._rest, self._done = iter(self.planned), 0
         self.next: PlannedOperation | None = next(self._rest, None)
-        self._checked = 2 * (rules.steady + math.lcm(*rules.replicas.counts))
-        """Number of minibatches whose reads are all checked: twice the number before the list repeats."""
         self.entered = -1
 
     def opens(self, entered: int) -> int:
@@ -78,7 +75,7 @@ class ReadCursor(Generic[AnyStage]):
         """
         stage, operation = self.stage, planned.operation
         this_round = self.rules.replicas.round_of(stage.index, operation.minibatch)
-        if operation.minibatch < self._checked or this_round % _CHECK_EVERY == 0:
+        if operation.minibatch < self.rules.settled or this_round % _CHECK_EVERY == 0:
             self.rules.check(stage.index, planned, stage.updates - self.base, self.start)
         read = planned.read.moved(self.base)
         if stage.staleness is not None:

@@ -30,13 +30,18 @@ def check_attributes(schedule: Schedule) -> None:
         raise ConfigError(f"{given}; define one of {choices} in the class")
 
 
+def is_custom(part: object) -> bool:
+    """True if the class of a schedule or a method is from outside the package."""
+    return type(part).__module__.partition(".")[0] != _PACKAGE
+
+
 def check_custom_schedule(schedule: Schedule, D: int, N: int) -> None:
     """Checks the numbers that a user's schedule returns for D stages, and its lists, short ones and a steady state.
 
     Raises:
         ConfigError: names the stage and the operation that no pipeline can execute, or the wrong result.
     """
-    if type(schedule).__module__.partition(".")[0] == _PACKAGE:
+    if not is_custom(schedule):
         return
     if not isinstance(schedule, ListSchedule):
         raise ConfigError("a custom schedule must be a pipetrain.ListSchedule, which gives each stage its operations")
