@@ -55,14 +55,15 @@ class DistributedExecutor(ManyProcesses):
     @override
     def train(self, loader: Minibatches, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
+        keys = TrainingKeys(loader, interval, rules.num_microbatches)
         runners, feed = {}, self.feed(loader, interval, self.stages)
         for stage in self.stages:
             cursor, ports = ReadCursor(stage, rules, interval), self._ports[stage.index]
-            form = None
+            own = keys
             if stage.messages is not None:
                 stage.messages.begin(loader, interval, rules.num_microbatches)
-                form = stage.messages.form(interval.epoch)
-            ports.begin(interval.minibatches, cursor, TrainingKeys(loader, interval, rules.num_microbatches, form))
+                own = keys.with_form(stage.messages.form(interval.epoch))
+            ports.begin(interval.minibatches, cursor, own)
             runners[stage.index] = StageRunner(cursor, ports, feed, self.clip_norm, self.hooks)
         began, gate = time.perf_counter(), self.hooks.gate
         begun = gate.begun

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.engine.device_queue import event, queues
 from pipetrain.engine.program.times import TimeSpan, Wait
@@ -87,7 +88,7 @@ class Clock:
 
     def computing(self) -> AbstractContextManager[None]:
         """Times the block as one operation."""
-        return self._on_device() if self._queues else _on_host(self._spans.append)
+        return self._on_device() if self._queues else _OnHost(self._spans.append)
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
@@ -103,7 +104,7 @@ class Clock:
         """Times the block, on the host, as a message's."""
         if not self.traced:
             return nullcontext()
-        return _on_host(lambda span: self._waits.append(Wait(what, of, span)))
+        return _OnHost(lambda span: self._waits.append(Wait(what, of, span)))
 
     def take(self) -> list[TimeSpan]:
         """The computing time of each operation since the last call, in order; waits for the device."""
@@ -129,12 +130,19 @@ class Clock:
         return waits
 
 
-@contextmanager
-def _on_host(take: Callable[[TimeSpan], None]) -> Iterator[None]:
-    """Passes on the time of the block on the host."""
-    began = time.perf_counter()
-    yield
-    take(TimeSpan(began, time.perf_counter() - began))
+class _OnHost(AbstractContextManager[None]):
+    """Context that passes on the time of its block on the host; a generator would take three times as long."""
+
+    def __init__(self, take: Callable[[TimeSpan], None]) -> None:
+        self._take = take
+
+    @override
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    @override
+    def __exit__(self, *_error: object) -> None:
+        self._take(TimeSpan(self._began, time.perf_counter() - self._began))
 
 
 _PROCESS = Path("/proc/self")

@@ -106,6 +106,8 @@ class Link(ABC):
     """Number of messages that a receiver prepares for before they are taken."""
     posts_ahead: bool
     """True if it also posts their receives, once their shapes are known."""
+    tells_ends: bool = False
+    """True if `has_ended` tells which sends have ended."""
 
     def __init__(self, peer: int, stage: int, groups: LinkGroups, links: Links) -> None:
         self.peer = peer
@@ -248,6 +250,7 @@ class DeviceLink(Link):
 
     ahead = 1
     posts_ahead = False
+    tells_ends = True
 
     @cached_property
     def _sent(self) -> SideStream:

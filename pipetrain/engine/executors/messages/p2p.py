@@ -1,5 +1,6 @@
 """Messages between neighboring stages: tuples of tensors of any shape, received ahead, sent without waiting."""
 
+import copy
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -132,8 +133,9 @@ class Outgoing:
 
     def settle(self, keep: int) -> None:
         """Frees the buffers that are known to have arrived; waits for all messages but the newest `keep`."""
-        for message in self._pending:
-            message[:] = [sent for sent in message if not self._link.has_ended(sent.end)]
+        if self._link.tells_ends:
+            for message in self._pending:
+                message[:] = [sent for sent in message if not self._link.has_ended(sent.end)]
         while len(self._pending) > keep:
             if message := self._pending.popleft():
                 self._link.wait((sent.end for sent in message), f"{self._what} to be taken")
@@ -216,24 +218,31 @@ def evaluation_keys(loader: Minibatches) -> list[Key]:
 
 
 class TrainingKeys:
-    """The keys of an interval's messages: each microbatch's, and those of the gradients of whole minibatches.
+    """The keys of an interval's messages: each microbatch's, and those of the gradients of whole minibatches."""
 
-    `form` is that of the messages; None if they are plain.
-    """
-
-    def __init__(self, loader: Minibatches, interval: DrainInterval, num_microbatches: int, form: Hashable) -> None:
-        self._loader = loader
+    def __init__(self, loader: Minibatches, interval: DrainInterval, num_microbatches: int) -> None:
         self._start = interval.start
         self._sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
-        self._parts = {size: microbatch_sizes(size, num_microbatches) for size in {*self._sizes}}
-        self._form = form
+        self._of_size = {
+            size: None if _may_vary(loader, size) else microbatch_sizes(size, num_microbatches)
+            for size in {*self._sizes}
+        }
+        """Size of a minibatch -> those of its microbatches; None if it may vary in shape."""
+        self._form: Hashable = None
+
+    def with_form(self, form: Hashable) -> "TrainingKeys":
+        """The keys of messages of this form, in place of plain ones."""
+        keys = copy.copy(self)
+        keys._form = form
+        return keys
 
     def __getitem__(self, message: BackwardId) -> Key:
         t, j = message
         size = self._sizes[t - self._start]
-        if _may_vary(self._loader, size):
+        parts = self._of_size[size]
+        if parts is None:
             return None
-        key = ("minibatch", size) if j is None else self._parts[size][j]
+        key = ("minibatch", size) if j is None else parts[j]
         return key if self._form is None else (self._form, key)
 
 

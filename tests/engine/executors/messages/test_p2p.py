@@ -33,10 +33,6 @@ def test_header_holds_shape_strides_and_dtype(dtype):
     assert decode(header) == specs
 
 
-def test_message_of_no_tensors_has_a_header():
-    assert decode(encode(())) == ()
-
-
 def test_headers_have_one_length_whatever_they_hold():
     assert encode([Spec((2,), (1,), torch.bool)]).shape == encode([Spec((1,) * 8, (1,) * 8, torch.int8)] * 20).shape
 
