@@ -117,7 +117,7 @@ class _Playing:
     messages: MessageTimes
     workers: Replicas
     last_backwards: Sequence[Mapping[Operation, Operation]]
-    """Of each worker."""
+    """For each worker: update -> the last backward of the round that it ends."""
     ends: dict[tuple[int, Operation], float] = field(default_factory=dict)
     """(worker, operation) -> its end."""
     free: dict[tuple[int, int, Kind], float] = field(default_factory=dict)

@@ -262,7 +262,7 @@ def non_leaf_inputs(inputs: Tensors, differentiable: Sequence[Tensor]) -> tuple[
 
 
 def leaf_inputs(inputs: Tensors, differentiable: Sequence[Tensor]) -> tuple[Tensors, list[Tensor]]:
-    """The inputs for autograd as leaves, at a tenth of the time, and those that will have gradients."""
+    """The inputs as leaves of autograd, which takes a tenth of the time, and those of them that get gradients."""
     leaves = [tensor.detach().requires_grad_() for tensor in differentiable]
     return _in_place_of_floating(inputs, leaves), leaves
 

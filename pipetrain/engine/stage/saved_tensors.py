@@ -144,7 +144,7 @@ def _empty(dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 _Saved = Callable[[], Tensor] | tuple[Tensor, int]
-"""What the graph keeps of a tensor: a function that makes it of the backward's weights, or the tensor and its version.
+"""What the graph keeps for a saved tensor: a function that makes it from the backward's weights, or it and its version.
 
 A version counter shows changes in place; autograd's own check of it is off where there are hooks.
 """

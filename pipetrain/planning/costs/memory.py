@@ -171,8 +171,8 @@ class MemoryRules:
     def _sent_back(self, place: StagePlace, D: int) -> float:
         """Number of messages of gradients that a worker keeps.
 
-        For each worker of the stage before, these are those that it may not have taken, and one. The first stage has a
-        number as well, as if it sent any.
+        For each worker of the stage before, it keeps those that this worker may not have taken yet, and one more. The
+        first stage has a number as well, as if it sent any.
         """
         schedule, N = self.schedule, self.microbatches
         if not isinstance(schedule, ListSchedule):

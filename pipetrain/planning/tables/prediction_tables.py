@@ -33,7 +33,7 @@ def distinguishing_names(every: Sequence[Case]) -> list[str]:
 
 
 def fastest_of(every: Sequence[Case]) -> Case:
-    """The fastest case that the settings allow, of those that fit if any do."""
+    """The fastest case that the settings allow, one that fits if any does."""
     return min(every, key=lambda case: (case.ruled_out, not case.fits, case.prediction.time_per_minibatch_s))
 
 

@@ -1,4 +1,4 @@
-"""Lists that are found from short ones, item by item those that a schedule and a method make as a whole."""
+"""Lists put together from short ones equal, item by item, those that a schedule and a method make as a whole."""
 
 import math
 
@@ -26,14 +26,14 @@ from pipetrain.engine.schedules.round_robin import RoundRobin
 
 
 def whole(rules, what, *of):
-    """What `rules` gives if no list is found from short ones."""
+    """Result of a method of `rules` where every list is made as a whole."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeating_list, "_WHOLE", math.inf)
         return list(getattr(PipelineRules(*rules), what)(*of))
 
 
 def found(rules, what, *of):
-    """What `rules` gives if all lists are."""
+    """Result of a method of `rules` where lists are put together from short ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeating_list, "_WHOLE", 0)
         return getattr(PipelineRules(*rules), what)(*of)

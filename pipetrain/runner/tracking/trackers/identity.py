@@ -1,4 +1,4 @@
-"""What identifies a run in MLflow and Weights & Biases: its id there, kept in trackers.json, and its tags."""
+"""Identity of a run in MLflow and Weights & Biases: its id there, kept in trackers.json, and its tags."""
 
 import json
 from collections.abc import Mapping

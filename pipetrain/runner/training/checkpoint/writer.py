@@ -49,7 +49,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One process's part of a checkpoint; only the coordinating one's `progress` and `config` are written."""
+    """One process's part of a checkpoint; `progress` and `config` are written by the coordinating one alone."""
 
     tensors: Mapping[str, Tensor]
     progress: Mapping[str, Any]
